@@ -1,0 +1,52 @@
+import type { Options } from 'amqplib';
+import { HEADER, type RawDelivery } from '../message/index.js';
+import type { Publication } from './publisher.js';
+import { DEAD_LETTER_EXCHANGE, mailboxQueue } from './topology.js';
+
+const MAX_DETAIL = 500;
+let letters = 0;
+
+/**
+ * The dead letter of a delivery: its bytes, id, properties and headers as they came, where it was published
+ * first, and why it is here. (A nack could carry no reason.)
+ */
+export function deadLetterOf(
+  delivery: RawDelivery,
+  actor: string,
+  reason: string,
+  detail: string,
+): Publication {
+  const { fields } = delivery;
+  // `expiration` would throw the letter away, and `userId` must be the publisher's own: both are left out.
+  const { expiration: _expiration, userId: _userId, ...properties } = delivery.properties as Options.Publish;
+  const given = (properties.headers ?? {}) as Record<string, unknown>;
+  letters += 1;
+  return {
+    exchange: DEAD_LETTER_EXCHANGE,
+    routingKey: mailboxQueue(actor),
+    body: delivery.content,
+    messageId: `letter-${letters}`,
+    options: {
+      ...properties,
+      headers: {
+        ...given,
+        [HEADER.reason]: reason,
+        [HEADER.detail]: detail.slice(0, MAX_DETAIL),
+        [HEADER.exchange]: given[HEADER.exchange] ?? fields.exchange,
+        [HEADER.routingKey]: given[HEADER.routingKey] ?? fields.routingKey,
+      },
+    },
+  };
+}
+
+/** The same letter with no header but its reason and origin, for headers that cannot be encoded again. */
+export function withoutForeignHeaders({ options, ...rest }: Publication): Publication {
+  const kept = Object.fromEntries(
+    [HEADER.reason, HEADER.detail, HEADER.exchange, HEADER.routingKey].map((name) => [
+      name,
+      (options.headers as Record<string, unknown>)[name],
+    ]),
+  );
+  const detail = `${String(kept[HEADER.detail])} (its own headers could not be encoded again and are left out)`;
+  return { ...rest, options: { ...options, headers: { ...kept, [HEADER.detail]: detail } } };
+}

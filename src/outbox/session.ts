@@ -1,0 +1,60 @@
+import pg from 'pg';
+import { ConfigurationError } from '../runtime/errors.js';
+import { bounded } from '../runtime/loop.js';
+
+/** SQLSTATE of a table that is not there. */
+const UNDEFINED_TABLE = '42P01';
+
+export interface OutboxSession {
+  readonly client: pg.Client;
+  /** Aborts when the connection is gone: whatever it owned then belongs to nobody. */
+  readonly gone: AbortSignal;
+  close(): Promise<void>;
+}
+
+/**
+ * One direct session: the lock, the claim and the mark die together.
+ * @throws what connecting throws, within 6 seconds
+ */
+export async function openSession(databaseUrl: string, applicationName: string): Promise<OutboxSession> {
+  const client = new pg.Client({
+    connectionString: databaseUrl,
+    application_name: applicationName,
+    connectionTimeoutMillis: 5_000,
+    keepAlive: true,
+    // Gives up a connection whose other end is gone without a word; the statements' own limits are the server's.
+    query_timeout: 15_000,
+  });
+  const gone = new AbortController();
+  client.on('error', () => gone.abort()); // unheard, it ends the process
+  client.on('end', () => gone.abort());
+  await bounded('connecting to Postgres', 6_000, client.connect());
+  await client.query(
+    `SET statement_timeout = '5s'; SET lock_timeout = '1s'; SET idle_in_transaction_session_timeout = '10s'`,
+  );
+  return {
+    client,
+    gone: gone.signal,
+    close: async () => {
+      await bounded('closing the Postgres session', 2_000, client.end()).catch(() => {
+        (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+      });
+    },
+  };
+}
+
+/**
+ * The outbox table is there.
+ * @throws {ConfigurationError} when it is not, with the fix
+ */
+export async function checkMigrated(client: pg.Client): Promise<void> {
+  try {
+    await client.query('SELECT 1 FROM outbox LIMIT 0');
+  } catch (error) {
+    if ((error as { code?: string }).code !== UNDEFINED_TABLE) throw error;
+    throw new ConfigurationError(
+      'the table outbox does not exist in DATABASE_URL: run `twinbox migrate` first',
+      { cause: error },
+    );
+  }
+}

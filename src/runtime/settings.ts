@@ -1,0 +1,196 @@
+import { z } from 'zod';
+
+/** One setting: its schema, what it is, what it must look like. `secret` values are shown to nobody. */
+export interface Setting<T = unknown> {
+  readonly schema: z.ZodType<T>;
+  readonly about: string;
+  /** Completes the sentence "NAME must be …". */
+  readonly expects: string;
+  readonly example?: string;
+  readonly secret?: boolean;
+  /** Names that platforms give the same thing; the first that is set counts. */
+  readonly aliases?: readonly string[];
+}
+
+const setting = <T>(definition: Setting<T>): Setting<T> => definition;
+
+const address = (
+  about: string,
+  protocols: string,
+  example: string,
+  aliases: string[] = [],
+): Setting<string> =>
+  setting({
+    schema: z.url({ protocol: new RegExp(`^(${protocols})$`) }),
+    about,
+    expects: `an address like ${example}`,
+    example,
+    secret: true,
+    aliases,
+  });
+
+const whole = (about: string, unit: string, min: number, max: number, preset: number): Setting<number> =>
+  setting({
+    schema: z
+      .string()
+      .regex(/^\d+$/)
+      .transform(Number)
+      .pipe(z.number().int().min(min).max(max))
+      .default(preset),
+    about,
+    expects: `a whole number from ${min} to ${max} (${unit})`,
+    example: String(preset),
+  });
+
+/** Milliseconds of a day; no timer of Node takes more than 2^31 − 1. */
+const DAY_MS = 86_400_000;
+
+export const SETTINGS = {
+  DATABASE_URL: address(
+    'Postgres that holds the outbox; a direct or session-mode connection',
+    'postgres|postgresql',
+    'postgres://user:password@127.0.0.1:5432/app',
+  ),
+  RABBITMQ_URL: address(
+    'the broker and its virtual host',
+    'amqp|amqps',
+    'amqp://user:password@127.0.0.1:5672/vhost',
+    ['AMQP_URL', 'CLOUDAMQP_URL'],
+  ),
+  REDIS_URL: address(
+    'Redis for BullMQ; noeviction, append-only file on',
+    'redis|rediss',
+    'redis://:password@127.0.0.1:6379/0',
+  ),
+  MONGODB_URI: address(
+    'MongoDB replica set and the database that holds the inbox',
+    'mongodb|mongodb\\+srv',
+    'mongodb://user:password@127.0.0.1:27017/twinbox?replicaSet=rs0',
+    ['MONGO_URL'],
+  ),
+
+  REDIS_PREFIX: setting({
+    schema: z
+      .string()
+      .regex(/^[A-Za-z0-9_.-]{1,64}$/)
+      .default('twinbox'),
+    about: 'first part of every key in Redis',
+    expects: '1 to 64 letters, digits, _ . or -',
+    example: 'twinbox',
+  }),
+  LOG_LEVEL: setting({
+    schema: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
+    about: 'least level that is logged',
+    expects: 'one of trace, debug, info, warn, error, fatal, silent',
+    example: 'info',
+  }),
+  HOST: setting({
+    schema: z.string().min(1).default('127.0.0.1'),
+    about: 'address that health and web listen on; nothing leaves loopback unless this says so',
+    expects: 'an address of this machine',
+    example: '127.0.0.1',
+  }),
+  PORT: whole(
+    'port of web, or of health on the other process types; 0 = no health server',
+    'port',
+    0,
+    65_535,
+    0,
+  ),
+  SHUTDOWN_TIMEOUT_MS: whole(
+    'time a stop may take before the process gives up',
+    'milliseconds',
+    100,
+    3_600_000,
+    25_000,
+  ),
+  TWINBOX_PROCESSORS: setting({
+    schema: z.string().min(1).optional(),
+    about: 'module whose export `processors` lists the actors; default: the actors of this package',
+    expects: 'the path of a module',
+    example: './dist/processors/index.js',
+  }),
+  TWINBOX_PROCESS: setting({
+    schema: z.string().min(1).max(100).optional(),
+    about: 'name of this instance in logs and leases; set by `twinbox start`',
+    expects: 'a name such as notify.2',
+    example: 'notify.2',
+  }),
+
+  RELAY_WINDOW: whole('rows published at once', 'rows', 1, 2_000, 200),
+  RELAY_POLL_MS: whole('longest wait between two looks into an idle outbox', 'milliseconds', 5, 60_000, 100),
+  RELAY_CONFIRM_TIMEOUT_MS: whole(
+    'after this a publish without an answer counts as unknown',
+    'milliseconds',
+    100,
+    600_000,
+    30_000,
+  ),
+  RELAY_MAX_ATTEMPTS: whole(
+    'returns or nacks before a row is parked; with the back-off below 24 span about 100 minutes',
+    'attempts',
+    1,
+    1_000,
+    24,
+  ),
+  RELAY_BACKOFF_FIRST_MS: whole('first wait after a return or nack', 'milliseconds', 10, DAY_MS, 1_000),
+  RELAY_BACKOFF_CAP_MS: whole('longest wait after a return or nack', 'milliseconds', 10, DAY_MS, 300_000),
+  MAX_BODY_BYTES: whole(
+    'largest body that is sent or recorded, before and after decoding',
+    'bytes',
+    1,
+    15_728_640,
+    15_728_640,
+  ),
+
+  INGEST_PREFETCH: whole('deliveries held unacked for each mailbox', 'messages', 1, 2_000, 300),
+  INGEST_BATCH: whole('messages recorded by one insert', 'messages', 1, 1_000, 100),
+  INBOX_RETENTION_SECONDS: whole(
+    'how long a processed message is remembered: the window in which a duplicate is recognised',
+    'seconds',
+    1,
+    315_360_000,
+    1_209_600,
+  ),
+  LEASE_MS: whole(
+    'how long a run is believed alive without a heartbeat',
+    'milliseconds',
+    300,
+    DAY_MS,
+    60_000,
+  ),
+  QUEUE_MAX_WAITING: whole(
+    'jobs waiting in Redis for each actor; what is beyond stays in the inbox',
+    'jobs',
+    1,
+    10_000_000,
+    100_000,
+  ),
+  SWEEP_INTERVAL_MS: whole('time between two sweeps', 'milliseconds', 50, DAY_MS, 10_000),
+  SWEEP_MIN_AGE_MS: whole('age before the sweeper looks at a message', 'milliseconds', 50, DAY_MS, 30_000),
+
+  WEB_USER: setting({
+    schema: z.string().min(1).max(100).optional(),
+    about: 'login of the console',
+    expects: 'a login name',
+    example: 'admin',
+  }),
+  WEB_PASSWORD: setting({
+    schema: z.string().min(12).optional(),
+    about: 'password of the console',
+    expects: 'at least 12 characters',
+    secret: true,
+  }),
+} as const;
+
+export type SettingName = keyof typeof SETTINGS;
+type ValueOf<N extends SettingName> = z.infer<(typeof SETTINGS)[N]['schema']>;
+
+/** Settings that no process type needs until it says so. */
+export type NeededName =
+  'DATABASE_URL' | 'RABBITMQ_URL' | 'REDIS_URL' | 'MONGODB_URI' | 'WEB_USER' | 'WEB_PASSWORD';
+
+/** What a process type that needs `N` is given: those, and every setting that has a default. */
+export type Config<N extends NeededName = never> = {
+  readonly [K in Exclude<SettingName, NeededName>]: ValueOf<K>;
+} & { readonly [K in N]: string };
