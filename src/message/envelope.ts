@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { decodedBody } from './encoding.js';
+import type { Refusal, RefusalReason } from './refusal.js';
 
 /** Our own AMQP headers, beside the standard properties. */
 export const HEADER = {
@@ -46,15 +47,6 @@ export interface Source {
   readonly routingKey: string;
   readonly format: 'amqp';
   readonly idSource: 'message_id';
-}
-
-/** Why a message cannot be recorded. */
-export type RefusalReason = 'no-id' | 'bad-id' | 'too-large' | 'undecodable' | 'conflict';
-
-export interface Refusal {
-  readonly reason: RefusalReason;
-  /** A sentence for the person who finds it in the dead-letter queue. */
-  readonly detail: string;
 }
 
 export type Reading = { readonly envelope: Envelope } | { readonly refusal: Refusal };

@@ -4,8 +4,7 @@ export {
   type Envelope,
   type RawDelivery,
   type Reading,
-  type Refusal,
-  type RefusalReason,
   type Source,
 } from './envelope.js';
 export { readPayload, type Payload } from './payload.js';
+export type { Refusal, RefusalReason } from './refusal.js';
