@@ -19,7 +19,7 @@ export const stats = defineProcessor({
   attempts: 8,
   backoff: { firstMs: 200, capMs: 60_000 },
   // Counting goes through one document a repository: more at once only meet in write conflicts.
-  concurrency: 4,
+  concurrency: 1,
   timeoutMs: 30_000,
 
   effect: async ({ event, repository }, { commit }) => {

@@ -77,7 +77,7 @@ export function contextFor(run: Run, document: StoredDocument, deps: ContextDeps
     commit: async (work) => {
       mustBeLive();
       commit = 'begun';
-      run.committing = true;
+      run.stamping = true;
       try {
         await finishWith(inbox, actor, messageId, owner, (session) => work(session, inbox.db));
       } catch (error) {
@@ -85,7 +85,7 @@ export function contextFor(run: Run, document: StoredDocument, deps: ContextDeps
         // The answer to the commit may have been lost while the commit itself was not.
         if (!(await finishedBy(inbox, actor, messageId, owner).catch(() => false))) throw error;
       } finally {
-        run.committing = false;
+        run.stamping = false;
       }
       commit = 'done';
     },

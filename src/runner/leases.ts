@@ -21,8 +21,8 @@ export interface Run {
   readonly messageId: string;
   /** Aborted with the RunOver that ended it. */
   readonly over: AbortController;
-  /** A transaction is about to stamp it: a heartbeat would only meet it in a write conflict. */
-  committing: boolean;
+  /** It is being stamped: a heartbeat would meet it in a write conflict, or take it for lost. */
+  stamping: boolean;
 }
 
 export interface Leases {
@@ -57,12 +57,12 @@ export function keepLeases(
 
   const beat = async (): Promise<void> => {
     const ids = [...runs.values()]
-      .filter(({ committing, over }) => !committing && !over.signal.aborted)
+      .filter(({ stamping, over }) => !stamping && !over.signal.aborted)
       .map(({ messageId }) => messageId);
     if (ids.length === 0) return;
     for (const messageId of await heartbeat(inbox, actor, ids, owner, leaseMs)) {
       const run = runs.get(messageId);
-      if (run === undefined || run.committing) continue; // finished, or being finished, since the question was put
+      if (run === undefined || run.stamping) continue; // finished, or being finished, since the question was put
       log.warn(
         { event: 'run.lease.lost', actor, messageId },
         'the lease is lost: the run is over, its stamp will be refused',
@@ -97,7 +97,7 @@ export function keepLeases(
   return {
     begin: (messageId) => {
       if (runs.has(messageId)) return undefined;
-      const run: Run = { messageId, over: new AbortController(), committing: false };
+      const run: Run = { messageId, over: new AbortController(), stamping: false };
       runs.set(messageId, run);
       return run;
     },

@@ -252,6 +252,7 @@ async function finish(
   { finishes, leaseMs, log, processor }: RunnerDeps,
 ): Promise<boolean> {
   const deadline = performance.now() + leaseMs;
+  run.stamping = true; // a heartbeat that crosses the stamp would take it for a lost lease
   for (;;) {
     try {
       return await finishes.submit(messageId);
