@@ -42,9 +42,11 @@ export const dockerUnit = (folder: Folder, service: Service, log: (line: string)
 
   return {
     async look() {
-      const said = await compose('ps', '--all', '--format', '{{.State}}');
-      const state = said.trim();
-      return { state: state === 'running' || state === 'paused' ? state : 'stopped', pids: [] };
+      for (const state of ['running', 'paused'] as const) {
+        const containers = await compose('ps', '--quiet', '--status', state);
+        if (containers.trim() !== '') return { state, pids: [] };
+      }
+      return { state: 'stopped', pids: [] };
     },
     async start() {
       await compose('up', '--detach');

@@ -1,4 +1,4 @@
-import { linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { linkSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Folder } from './folder.js';
@@ -13,6 +13,22 @@ const readHolder = (path: string): Born | undefined => {
   }
 };
 
+/** Removes the lock of a dead process. False when another process was faster and the lock is a living one's by now. */
+const takeAway = (path: string): boolean => {
+  const aside = `${path}.${process.pid}.old`;
+  try {
+    renameSync(path, aside);
+    const holder = readHolder(aside);
+    const isLiving = holder !== undefined && isAlive(holder);
+    if (isLiving) linkSync(aside, path);
+    return !isLiving;
+  } catch {
+    return false;
+  } finally {
+    rmSync(aside, { force: true });
+  }
+};
+
 /** Puts this process's name into the file if it is nobody's; false when a living process has it. */
 const take = (path: string): boolean => {
   const me = bornOf(process.pid);
@@ -20,7 +36,7 @@ const take = (path: string): boolean => {
   writeFileSync(draft, JSON.stringify(me), { mode: 0o600 });
   try {
     const holder = readHolder(path);
-    if (holder && !isAlive(holder)) rmSync(path, { force: true });
+    if (holder && !isAlive(holder) && !takeAway(path)) return false;
     // A link appears whole and to one of us only.
     linkSync(draft, path);
     return true;

@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { MongoClient, MongoServerError } from 'mongodb';
 import { cacheFolder, findProgram } from './programs.js';
-import { secantusFromPyPI } from './secantus.js';
+import { missingForPython, secantusFromPyPI } from './secantus.js';
 import type { Place, Service } from './service.js';
 
 /**
@@ -24,8 +24,8 @@ export const mongodb: Service = {
     const python = findProgram('secantusd-py', [join(cacheFolder(), 'venv', 'bin')]);
     if (python !== undefined) return { python };
     return {
-      what: 'a MongoDB server (mongod, or SecantusDB from PyPI: needs python3 with venv)',
-      packages: ['python3', 'python3-venv'],
+      what: 'a MongoDB server: mongod on PATH, or SecantusDB from PyPI (which needs python3 with venv)',
+      packages: await missingForPython(),
       otherwise: 'or build the Rust server once: npx tsx stack/main.ts build (needs cargo and cmake)',
     };
   },
@@ -44,9 +44,10 @@ export const mongodb: Service = {
       const args = ['--bind_ip', '127.0.0.1', '--port', port, '--dbpath', data, '--replSet', 'twinbox'];
       return [{ program: programs['mongod'], args, cwd: folder }];
     }
-    const args = ['--host', '127.0.0.1', '--port', port, '--storage-path', data, '--auth'];
-    // Without --sync-on-commit the Rust server loses acknowledged writes when it is killed.
-    if (programs['rust'] !== undefined) args.push('--cache-size', '512M', '--sync-on-commit');
+    const args = ['--host', '127.0.0.1', '--port', port, '--storage-path', data];
+    // Without --sync-on-commit the Rust server loses acknowledged writes when it is killed. The Python one keeps them,
+    // but with --auth it lets nobody in who could make the first user: it has loopback alone for protection.
+    if (programs['rust'] !== undefined) args.push('--auth', '--sync-on-commit', '--cache-size', '512M');
     return [{ program: programs['rust'] ?? programs['python'] ?? '', args, cwd: folder }];
   },
 

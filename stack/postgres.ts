@@ -1,4 +1,13 @@
-import { chownSync, existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  chownSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import pg from 'pg';
 import { accountOf, dataHome, makeDataHome } from './postgres-home.js';
@@ -36,19 +45,7 @@ export const postgres: Service = {
     const data = join(await makeDataHome(place), 'data');
     if (!existsSync(join(data, 'PG_VERSION'))) await create(place, programs, data);
     else await refuseOtherMajor(data, programs, place);
-    const settings = [
-      `listen_addresses = '127.0.0.1'`,
-      `port = ${place.ports['postgres'] ?? 0}`,
-      `unix_socket_directories = ''`,
-      'max_connections = 200',
-      'fsync = on',
-      // A client that vanished without a word must not hold its advisory locks for hours.
-      'tcp_keepalives_idle = 30',
-      `password_encryption = 'scram-sha-256'`,
-      `log_line_prefix = '%m [%p] '`,
-      '',
-    ];
-    writeFileSync(join(data, 'postgresql.conf'), settings.join('\n'));
+    settle(place, data);
     // No server of this folder runs (that was looked at before), so the file names a process that is gone.
     rmSync(join(data, 'postmaster.pid'), { force: true });
   },
@@ -94,6 +91,26 @@ const withClient = async (url: string, work: (client: pg.Client) => Promise<unkn
   } finally {
     await client.end();
   }
+};
+
+/** Our settings, in a file beside those that initdb found right for this machine; the later ones hold. */
+const settle = (place: Place, data: string): void => {
+  const settings = [
+    `listen_addresses = '127.0.0.1'`,
+    `port = ${place.ports['postgres'] ?? 0}`,
+    `unix_socket_directories = ''`,
+    'max_connections = 200',
+    'fsync = on',
+    // A client that vanished without a word must not hold its advisory locks for hours.
+    'tcp_keepalives_idle = 30',
+    `password_encryption = 'scram-sha-256'`,
+    `log_line_prefix = '%m [%p] '`,
+    '',
+  ];
+  writeFileSync(join(data, 'twinbox.conf'), settings.join('\n'), { mode: 0o644 });
+  const main = join(data, 'postgresql.conf');
+  const include = `include 'twinbox.conf'`;
+  if (!readFileSync(main, 'utf8').includes(include)) appendFileSync(main, `\n${include}\n`);
 };
 
 /** Makes the cluster beside its final place and renames it, so that a run killed half-way leaves no half cluster. */

@@ -1,5 +1,6 @@
 import { existsSync, mkdirSync, openSync, closeSync } from 'node:fs';
 import { spawn } from 'node:child_process';
+import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { installPackages } from './apt.js';
 import { cacheFolder, findProgram, run } from './programs.js';
@@ -7,19 +8,29 @@ import { cacheFolder, findProgram, run } from './programs.js';
 const PYPI = 'secantusdb==0.7.0b3';
 const CRATE = ['secantus-mdb', '--version', '0.5.3-beta.196'];
 
-/** Installs the Python server into a private environment in the cache folder (about 20 s). */
-export const secantusFromPyPI = async (log: (line: string) => void): Promise<boolean> => {
+/** Packages without which no private Python environment can be made here. */
+export const missingForPython = async (): Promise<string[]> => {
+  try {
+    // Debian's python3 has venv but, without a further package, not what puts pip into it.
+    await run(findProgram('python3') ?? 'python3', ['-c', 'import venv, ensurepip']);
+    return [];
+  } catch {
+    return ['python3', 'python3-venv'];
+  }
+};
+
+/** Installs the Python server into a private environment in the cache folder (about 20 s). Throws when it cannot. */
+export const secantusFromPyPI = async (log: (line: string) => void): Promise<void> => {
   const python = findProgram('python3');
-  if (python === undefined) return false;
+  if (python === undefined || (await missingForPython()).length > 0) return;
   const venv = join(cacheFolder(), 'venv');
   log(`mongodb: installing ${PYPI} into ${venv}`);
   try {
     await run(python, ['-m', 'venv', '--clear', venv]);
     await run(join(venv, 'bin', 'python'), ['-m', 'pip', 'install', '--quiet', '--only-binary=:all:', PYPI]);
-    return true;
   } catch (error) {
-    log(`mongodb: that failed: ${error instanceof Error ? error.message.trim() : String(error)}`);
-    return false;
+    const said = (error as { stderr?: string }).stderr ?? String(error);
+    throw new Error(`mongodb: pip could not install ${PYPI}: ${said.trim()}`, { cause: error });
   }
 };
 
@@ -32,7 +43,7 @@ export const buildSecantus = async (log: (line: string) => void): Promise<string
   const program = join(root, 'bin', 'secantusd-rs');
   const known = findProgram('secantusd-rs') ?? findProgram('secantusd-rs', [join(root, 'bin')]);
   if (known !== undefined) return known;
-  const cargo = findProgram('cargo');
+  const cargo = findProgram('cargo') ?? findProgram('cargo', [join(homedir(), '.cargo', 'bin')]);
   if (cargo === undefined) return undefined;
   if (findProgram('cmake') === undefined && !(await installPackages(['cmake', 'g++'], log))) return undefined;
   mkdirSync(root, { recursive: true });

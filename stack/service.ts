@@ -39,7 +39,7 @@ export type Command = {
   hidesMark?: boolean;
 };
 
-/** What is missing on this machine, and how to get it. */
+/** What is missing on this machine, and how to get it: the distribution's packages, or another way in words. */
 export type Missing = { what: string; packages: string[]; otherwise?: string };
 
 export type Service = {
@@ -50,8 +50,8 @@ export type Service = {
   portNames: readonly string[];
   /** Programs on this machine, or what is missing. Installs nothing. */
   find(): Promise<Programs | Missing>;
-  /** Brings what no package of the distribution has, into the cache folder. Returns whether it could. */
-  provide?(log: (line: string) => void): Promise<boolean>;
+  /** Brings what no package of the distribution has, into the cache folder. Throws when it cannot. */
+  provide?(log: (line: string) => void): Promise<void>;
   /** Folders, configuration and what a killed run left. No process of the service runs at this point. */
   prepare(place: Place, programs: Programs): Promise<void>;
   /** In the order of starting; stopped in the opposite order. */

@@ -27,8 +27,7 @@ export const findSources = async (
   const sources = new Map<ServiceName, Source>();
   let missing = await lookOnMachine(services, sources);
   if (missing.length > 0) {
-    const packages = missing.filter(({ service }) => !service.provide).flatMap(({ found }) => found.packages);
-    const notes = await bring(missing, packages, log);
+    const notes = await bring(missing, log);
     missing = await lookOnMachine(
       missing.map(({ service }) => service),
       sources,
@@ -53,27 +52,28 @@ const lookOnMachine = async (services: Service[], sources: Map<ServiceName, Sour
 };
 
 /** Installs what it can. What failed is returned as notes: Docker may still have it. */
-const bring = async (missing: Gap[], packages: string[], log: (line: string) => void): Promise<string[]> => {
+const bring = async (missing: Gap[], log: (line: string) => void): Promise<string[]> => {
   const notes: string[] = [];
-  const install = (names: string[]): Promise<boolean> =>
-    installPackages(names, log).catch((error: unknown) => {
-      notes.push(error instanceof Error ? error.message : String(error));
-      return false;
-    });
-  await install(packages);
-  for (const { service, found } of missing) {
-    if (!service.provide || (await service.provide(log))) continue;
-    if (await install(found.packages)) await service.provide(log);
-  }
+  const attempt = async (work: () => Promise<unknown>): Promise<void> => {
+    await work().catch((error: unknown) =>
+      notes.push(error instanceof Error ? error.message : String(error)),
+    );
+  };
+  const packages = missing.flatMap(({ found }) => found.packages);
+  await attempt(() => installPackages(packages, log));
+  for (const { service } of missing) await attempt(async () => service.provide?.(log));
   return notes;
 };
+
+const installCommand = (packages: string[]): string =>
+  `sudo apt-get install -y --no-install-recommends ${packages.join(' ')}`;
 
 const tell = (missing: Gap[], notes: string[]): string =>
   [
     'the stack cannot start; this machine lacks:',
     ...missing.flatMap(({ service, found }) => [
       `  ${service.name}: ${found.what}`,
-      `    sudo apt-get install -y --no-install-recommends ${found.packages.join(' ')}`,
+      ...(found.packages.length === 0 ? [] : [`    ${installCommand(found.packages)}`]),
       ...(found.otherwise === undefined ? [] : [`    ${found.otherwise}`]),
       `    or give a running server: ${service.variable}=…`,
     ]),

@@ -1,4 +1,5 @@
 import { existsSync, readFileSync, rmSync } from 'node:fs';
+import { stripVTControlCharacters } from 'node:util';
 import { dockerUnit } from './docker.js';
 import { logFile, makeFolder, passwords, readState, writeState } from './folder.js';
 import type { Folder } from './folder.js';
@@ -131,10 +132,10 @@ export const stackOf = (folder: Folder, { attached, build, log }: Settings): Sta
         log(`${service.name}: ready after ${((Date.now() - startedAt) / 1000).toFixed(1)} s`);
       }),
     );
-    const failures = results.flatMap((result) =>
-      result.status === 'rejected' ? [String(result.reason)] : [],
-    );
-    if (failures.length > 0) throw new Error(failures.join('\n\n'));
+    const reasons = results.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
+    if (reasons.length === 0) return;
+    const told = reasons.map((reason) => (reason instanceof Error ? reason.message : String(reason)));
+    throw new Error(told.join('\n\n'), { cause: reasons[0] });
   };
 
   /** Starts those of `services` that are not fine, under the guardian's eyes as long as this may be cut short. */
@@ -234,7 +235,7 @@ export const stackOf = (folder: Folder, { attached, build, log }: Settings): Sta
 
     logs(name) {
       const path = logFile(folder, name);
-      return existsSync(path) ? readFileSync(path, 'utf8') : '';
+      return existsSync(path) ? stripVTControlCharacters(readFileSync(path, 'utf8')) : '';
     },
 
     async remove() {

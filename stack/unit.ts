@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { setTimeout as wait } from 'node:timers/promises';
 import { logFile, passwords, readLaunched, readState, serviceFolder, writeLaunched } from './folder.js';
 import type { Folder } from './folder.js';
@@ -69,6 +69,7 @@ export const machineUnit = (
       const place = placeOf(folder, service, log);
       mkdirSync(place.folder, { recursive: true, mode: 0o700 });
       await service.prepare(place, programs);
+      setAside(logFile(folder, service.name));
       const launched: Launched[] = [];
       for (const command of await service.commands(place, programs)) {
         launched.push(await launch(command, mark, logFile(folder, service.name)));
@@ -132,6 +133,12 @@ export const answers = async (
       await wait(100);
     }
   }
+};
+
+/** Keeps a log from growing for ever: at a start, a large one makes room for a new one. */
+const setAside = (log: string): void => {
+  const size = statSync(log, { throwIfNoEntry: false })?.size ?? 0;
+  if (size > 10 * 1024 * 1024) renameSync(log, `${log}.old`);
 };
 
 const pidsOf = (list: { pid: number }[]): string => list.map(({ pid }) => pid).join(', ');

@@ -72,11 +72,11 @@ export interface ProcessorDefinition<S extends z.ZodType, E extends z.ZodType, R
   readonly effect: (event: z.infer<S>, context: EffectContext<R>) => Promise<void>;
 }
 
-declare const brand: unique symbol;
 /** A definition that passed its checks. */
-export type Processor = ProcessorDefinition<z.ZodType, z.ZodType, unknown> & { readonly [brand]?: true };
+export type Processor = ProcessorDefinition<z.ZodType, z.ZodType, unknown>;
 
-const checked = new WeakSet<object>();
+/** Known to every copy of this module: an installation may hold two, and a class or a private set would tell them apart. */
+const CHECKED = Symbol.for('twinbox.processor');
 
 const WORD = /^[A-Za-z0-9_-]+$/;
 const NAME = /^[a-z][a-z0-9-]{0,39}$/;
@@ -92,13 +92,11 @@ export function defineProcessor<S extends z.ZodType, R = undefined, E extends z.
   if (faults.length > 0) {
     throw new TypeError(`processor ${JSON.stringify(definition.name)} cannot work: ${faults.join('; ')}`);
   }
-  const processor = Object.freeze({ ...definition }) as unknown as Processor;
-  checked.add(processor);
-  return processor;
+  return Object.freeze({ ...definition, [CHECKED]: true }) as unknown as Processor;
 }
 
 export function isProcessor(value: unknown): value is Processor {
-  return typeof value === 'object' && value !== null && checked.has(value);
+  return typeof value === 'object' && value !== null && CHECKED in value;
 }
 
 function faultsOf(definition: Processor): string[] {
