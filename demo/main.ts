@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { receiveMail } from '../examples/deliveries/mailbox.js';
 import { loadPayloads } from '../examples/deliveries/payloads.js';
@@ -7,7 +8,7 @@ import { play } from '../examples/deliveries/player.js';
 import { openCatalog } from '../src/actor/index.js';
 import { openStack } from '../stack/index.js';
 import { openLedger, type Ledger } from './ledger.js';
-import { startProcesses } from './processes.js';
+import { startProcesses, type Processes } from './processes.js';
 import { compare, type DemoResult } from './result.js';
 import { createDisplay, resultLines, type Display } from './show.js';
 import { topicMatches } from './topic.js';
@@ -63,11 +64,10 @@ async function run(
 
   const password = randomBytes(9).toString('base64url');
   const secret = randomBytes(16).toString('hex');
-  const logFile = join(ROOT, '.stack', 'demo', 'twinbox.log');
   display.line('starting the process types of the Procfile and the application …');
   const processes = await startProcesses({
     root: ROOT,
-    logFile,
+    folder: join(ROOT, '.stack', 'demo'),
     env: {
       ...process.env,
       ...urls,
@@ -75,41 +75,74 @@ async function run(
       WEB_USER: 'admin',
       WEB_PASSWORD: password,
       GITHUB_WEBHOOK_SECRET: secret,
+      // A killed process is believed alive for a lease: shorter here than anyone would wait to see it recover.
+      LEASE_MS: '10000',
+      SWEEP_INTERVAL_MS: '2000',
+      SWEEP_MIN_AGE_MS: '5000',
     },
-    types: ['web', 'relay', 'ingest', ...actors.map(({ name }) => name), 'sweeper'],
-    onEnd: (what) => stopped.abort(new Error(`${what} has ended, see ${logFile}`)),
+    restart: !options.exit,
+    onEnd: (what) =>
+      stopped.abort(new Error(`${what} has ended, see ${join(ROOT, '.stack/demo/twinbox.log')}`)),
   });
   closers.push(() => processes.stop());
-  const ledger = await openLedger(
-    urls,
-    actors.map(({ name }) => name),
-  );
-  closers.push(() => ledger.close());
 
-  const began = performance.now();
-  display.line(`playing ${options.count} deliveries …`);
-  const playing = play({ url: processes.webhookUrl, secret, count: options.count, signal: stopped.signal });
-  await untilProcessed(playing, ledger, actors, options.count, display, stopped.signal);
-  const [sent, arrived, counted] = await Promise.all([ledger.sent(), ledger.arrived(), ledger.counted()]);
-  const mails = new Map([...mailbox.messages.values()].map(({ eventId, count }) => [eventId ?? '', count]));
-  const seconds = (performance.now() - began) / 1000;
-  const result = compare({
-    sent,
-    arrived,
-    counted,
-    mails,
-    seconds,
-    actorsOf: (type) => actorsFor(actors, type),
-  });
-  const complete = result.sent === options.count && result.missing.length === 0 && result.extra.length === 0;
-  report(result, options, display);
+  const round = async (): Promise<boolean> => {
+    const ledger = await openLedger(
+      urls,
+      actors.map(({ name }) => name),
+    );
+    try {
+      const mailedBefore = new Set(mailbox.messages.keys());
+      const began = performance.now();
+      display.line(`playing ${options.count} deliveries …`);
+      const playing = play({
+        url: processes.webhookUrl,
+        secret,
+        count: options.count,
+        signal: stopped.signal,
+      });
+      await untilProcessed(playing, ledger, actors, options.count, display, stopped.signal);
+      const [sent, arrived, counted] = await Promise.all([ledger.sent(), ledger.arrived(), ledger.counted()]);
+      const mails = new Map(
+        [...mailbox.messages].flatMap(([id, { eventId, count }]) =>
+          mailedBefore.has(id) ? [] : [[eventId ?? id, count]],
+        ),
+      );
+      const seconds = (performance.now() - began) / 1000;
+      const result = compare({
+        sent,
+        arrived,
+        counted,
+        mails,
+        seconds,
+        actorsOf: (type) => actorsFor(actors, type),
+      });
+      report(result, options, display);
+      return result.sent === options.count && result.missing.length === 0 && result.extra.length === 0;
+    } finally {
+      await ledger.close();
+    }
+  };
+  const complete = await round();
   if (options.exit) return complete ? 0 : 1;
 
-  for (const line of whatToTry(processes.consoleUrl, password, logFile)) display.line(line);
-  await new Promise<void>((resolve) =>
-    stopped.signal.addEventListener('abort', () => resolve(), { once: true }),
-  );
+  for (const line of whatToTry(processes, password)) display.line(line);
+  for await (const _ of linesUntil(stopped.signal)) await round();
   return 0;
+}
+
+/** A line each time Enter is pressed, until `signal` aborts; without a keyboard, just the wait. */
+async function* linesUntil(signal: AbortSignal): AsyncGenerator<string> {
+  const aborted = new Promise<void>((resolve) =>
+    signal.addEventListener('abort', () => resolve(), { once: true }),
+  );
+  if (!process.stdin.isTTY) {
+    await aborted;
+    return;
+  }
+  const input = createInterface({ input: process.stdin });
+  void aborted.then(() => input.close());
+  yield* input;
 }
 
 function report(result: DemoResult, { json }: Options, display: Display): void {
@@ -160,17 +193,17 @@ async function actorsOfPackage(): Promise<Actor[]> {
   return Promise.all(catalog.map(async ({ load }) => load()));
 }
 
-function whatToTry(consoleUrl: string, password: string, logFile: string): string[] {
+function whatToTry({ consoleUrl, logFile }: Processes, password: string): string[] {
   return [
     '',
     `  console         ${consoleUrl}   login admin, password ${password}`,
     `  log             ${logFile}`,
     '',
-    '  What to try, in another terminal:',
-    '    npx tsx stack/main.ts kill redis --name demo      throw the queue away while it works …',
-    '    npx tsx stack/main.ts restart redis --name demo   … and see the sweeper rebuild it from the inbox',
-    '    npx tsx stack/main.ts pause mongodb --name demo   ingest stops taking; resume, and it goes on by itself',
-    '    kill -9 any process of the formation: the runner brings the rest down in order',
+    '  Enter plays the deliveries once more. Meanwhile, in another terminal:',
+    '    pkill -9 -f "dist/runner/main.js stats"             a process dies in the middle; it is started anew',
+    '    npx tsx stack/main.ts restart rabbitmq --name demo  the broker goes away and comes back',
+    '    npx tsx stack/main.ts pause mongodb --name demo     ingest takes nothing more; resume, and it goes on',
+    '  The counts at the end say whether anything was lost or done twice.',
     '',
     '  Ctrl-C stops everything. The data stay in .stack/demo for the next time.',
   ];

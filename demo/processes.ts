@@ -1,24 +1,22 @@
-import { spawn, type ChildProcessByStdio } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { createWriteStream, mkdirSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
-
-type Child = ChildProcessByStdio<null, Readable, Readable>;
 
 export interface ProcessesOptions {
   readonly root: string;
-  readonly logFile: string;
+  /** Where the log and the Procfile of the demo are put. */
+  readonly folder: string;
   readonly env: NodeJS.ProcessEnv;
-  /** Process types of the Procfile, in its order. */
-  readonly types: readonly string[];
-  /** Told when something that should run has ended. */
+  /** A process that dies is started anew, for people who try kill -9; else its end ends the rest. */
+  readonly restart: boolean;
+  /** Told when the formation has ended though nobody stopped it. */
   readonly onEnd: (what: string) => void;
 }
 
 export interface Processes {
+  readonly logFile: string;
   readonly consoleUrl: string;
   readonly webhookUrl: string;
   stop(): Promise<void>;
@@ -26,75 +24,83 @@ export interface Processes {
 
 const READY_MS = 60_000;
 const STEP = 100; // ports between two process types, as `twinbox start` gives them
+const APPLICATION = 'deliveries: node --import tsx examples/deliveries/main.ts';
 
 /**
  * Migrates, starts every process type of the Procfile and the application, and resolves when all are ready.
  * @throws naming what did not become ready, and where its log is
  */
-export async function startProcesses(options: ProcessesOptions): Promise<Processes> {
-  const { root, env, types } = options;
-  mkdirSync(join(options.logFile, '..'), { recursive: true });
-  const log = createWriteStream(options.logFile, { flags: 'a' });
-  const run = (args: readonly string[], extra: NodeJS.ProcessEnv = {}): Child => {
-    const child = spawn(process.execPath, args, {
+export async function startProcesses({
+  root,
+  folder,
+  env,
+  restart,
+  onEnd,
+}: ProcessesOptions): Promise<Processes> {
+  mkdirSync(folder, { recursive: true });
+  const logFile = join(folder, 'twinbox.log');
+  const procfile = join(folder, 'Procfile');
+  writeFileSync(procfile, `${readFileSync(join(root, 'Procfile'), 'utf8')}\n${APPLICATION}\n`);
+  const types = [...readFileSync(procfile, 'utf8').matchAll(/^([\w-]+):/gm)].map(([, name]) => name ?? '');
+  const basePort = await freeRange(types.length);
+  const portOf = (type: string): number => basePort + types.indexOf(type) * STEP;
+
+  const twinbox = (args: readonly string[]): ChildProcess => {
+    const log = openSync(logFile, 'a');
+    const child = spawn(process.execPath, ['dist/cli/main.js', ...args], {
       cwd: root,
-      env: { ...env, ...extra },
-      stdio: ['ignore', 'pipe', 'pipe'],
-      detached: true,
+      env: { ...env, DELIVERIES_PORT: String(portOf('deliveries')) },
+      stdio: ['ignore', log, log],
+      detached: true, // a Ctrl-C reaches this process alone, which stops things in order
     });
-    child.stdout.pipe(log, { end: false });
-    child.stderr.pipe(log, { end: false });
+    closeSync(log);
     return child;
   };
-  const migration = run(['dist/cli/main.js', 'migrate']);
+  const migration = twinbox(['migrate']);
   if (((await once(migration, 'exit')) as [number | null])[0] !== 0)
-    throw new Error(`twinbox migrate failed, see ${options.logFile}`);
-
-  const basePort = await freeRange(types.length);
+    throw new Error(`twinbox migrate failed, see ${logFile}`);
+  const formation = twinbox([
+    'start',
+    '--raw',
+    '--procfile',
+    procfile,
+    '--port',
+    String(basePort),
+    ...(restart ? ['--restart'] : []),
+  ]);
   let stopping = false;
-  const formation = run(['dist/cli/main.js', 'start', '--raw', '--port', String(basePort)]);
-  const application = run(['--import', 'tsx', 'examples/deliveries/main.ts'], { DELIVERIES_PORT: '0' });
-  const ended = [formation, application].map(async (child, index) => {
-    await once(child, 'exit');
-    if (!stopping) options.onEnd(index === 0 ? 'a process of the Procfile' : 'the application');
+  const ended = once(formation, 'exit').then(() => {
+    if (!stopping) onEnd('the formation');
   });
   const stop = async (): Promise<void> => {
     stopping = true;
     formation.kill('SIGTERM');
-    application.kill('SIGTERM');
-    await Promise.all(ended);
-    log.end();
+    await ended;
   };
   try {
-    const port = await listeningPort(application);
     await Promise.all(
-      types.map((type, index) => ready(type, basePort + index * STEP, formation, options.logFile)),
+      types.filter((type) => type !== 'release').map((type) => ready(type, portOf(type), formation, logFile)),
     );
-    return {
-      consoleUrl: `http://127.0.0.1:${basePort}`,
-      webhookUrl: `http://127.0.0.1:${port}/webhooks/github`,
-      stop,
-    };
   } catch (error) {
     await stop();
     throw error;
   }
+  return {
+    logFile,
+    consoleUrl: `http://127.0.0.1:${portOf('web')}`,
+    webhookUrl: `http://127.0.0.1:${portOf('deliveries')}/webhooks/github`,
+    stop,
+  };
 }
 
-async function listeningPort(application: Child): Promise<number> {
-  for await (const line of createInterface({ input: application.stdout })) {
-    const found = /"event":"deliveries\.listening".*?"port":(\d+)/.exec(line)?.[1];
-    if (found !== undefined) return Number(found);
-  }
-  throw new Error('the application ended before it listened');
-}
-
-async function ready(type: string, port: number, formation: Child, logFile: string): Promise<void> {
+async function ready(type: string, port: number, formation: ChildProcess, logFile: string): Promise<void> {
   const deadline = Date.now() + READY_MS;
   let why = 'no answer yet';
   while (Date.now() < deadline && formation.exitCode === null) {
     try {
-      const response = await fetch(`http://127.0.0.1:${port}/readyz`);
+      const response = await fetch(
+        `http://127.0.0.1:${port}${type === 'deliveries' ? '/healthz' : '/readyz'}`,
+      );
       if (response.ok) return;
       why = (await response.text()).trim();
     } catch {
