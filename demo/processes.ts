@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs';
+import { createWriteStream, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 
@@ -45,15 +45,17 @@ export async function startProcesses({
   const basePort = await freeRange(types.length);
   const portOf = (type: string): number => basePort + types.indexOf(type) * STEP;
 
+  const log = createWriteStream(logFile, { flags: 'a' });
   const twinbox = (args: readonly string[]): ChildProcess => {
-    const log = openSync(logFile, 'a');
     const child = spawn(process.execPath, ['dist/cli/main.js', ...args], {
       cwd: root,
       env: { ...env, DELIVERIES_PORT: String(portOf('deliveries')) },
-      stdio: ['ignore', log, log],
+      // By pipes and not straight into the file: should this process be killed, their other end is gone, and
+      // the runner stops what it runs when it finds that out.
+      stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // a Ctrl-C reaches this process alone, which stops things in order
     });
-    closeSync(log);
+    for (const stream of [child.stdout, child.stderr]) stream.pipe(log, { end: false });
     return child;
   };
   const migration = twinbox(['migrate']);
@@ -76,6 +78,7 @@ export async function startProcesses({
     stopping = true;
     formation.kill('SIGTERM');
     await ended;
+    log.end();
   };
   try {
     await Promise.all(
