@@ -1,4 +1,5 @@
 export { migrateOutbox, type Migration } from './migrate.js';
+export { countOpenRows, type OpenRows } from './open-rows.js';
 export { checkMigrated, openSession, type OutboxSession } from './session.js';
 export {
   countRows,

@@ -91,7 +91,7 @@ export const SETTINGS = {
     example: '127.0.0.1',
   }),
   PORT: whole(
-    'port of web, or of health on the other process types; 0 = no health server',
+    'port of web (3000 when it is 0), or of health on the other process types (none when it is 0)',
     'port',
     0,
     65_535,
@@ -127,7 +127,7 @@ export const SETTINGS = {
     30_000,
   ),
   RELAY_MAX_ATTEMPTS: whole(
-    'returns or nacks before a row is parked; with the back-off below 24 span about 100 minutes',
+    'returns or nacks before a row is parked; with the back-off below, 24 span about an hour',
     'attempts',
     1,
     1_000,

@@ -1,0 +1,4 @@
+import { runProcess } from '../runtime/process.js';
+import { web } from './service.js';
+
+await runProcess(web);
