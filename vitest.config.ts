@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { ClosingLine } from './test/support/closing-line.js';
 
 export default defineConfig({
   test: {
@@ -8,6 +9,6 @@ export default defineConfig({
     fileParallelism: false,
     testTimeout: 60_000,
     hookTimeout: 120_000,
-    reporters: ['default'],
+    reporters: ['default', new ClosingLine()],
   },
 });

@@ -52,6 +52,7 @@ export interface Source {
 export type Reading = { readonly envelope: Envelope } | { readonly refusal: Refusal };
 
 const MAX_ID_BYTES = 512;
+const MAX_KEY_BYTES = 1_024;
 const MAX_HEADERS = 64;
 const MAX_HEADER_BYTES = 1_024;
 /** Written by the broker or by us on the way; they tell of the transport, not of the message. */
@@ -91,13 +92,13 @@ export function readDelivery(delivery: RawDelivery, maxBodyBytes: number): Readi
         format: 'amqp',
         idSource: 'message_id',
       },
-      ...defined('key', text(headers.get(HEADER.key))),
+      ...defined('key', boundedKey(text(headers.get(HEADER.key)))),
       ...defined('sequence', Number.isSafeInteger(sequence) && sequence > 0 ? sequence : undefined),
       ...defined('createdAtMs', Number.isFinite(createdAtMs) && createdAtMs > 0 ? createdAtMs : undefined),
       ...defined('contentType', text(properties.contentType)),
       ...defined('contentEncoding', contentEncoding),
       ...defined('correlationId', text(properties.correlationId)),
-      ...defined('traceparent', text(headers.get(HEADER.traceparent))),
+      ...defined('traceparent', traceparent(headers.get(HEADER.traceparent))),
     },
   };
 }
@@ -138,6 +139,19 @@ function keptHeaders(headers: Map<string, unknown>): Record<string, string | num
     if (Buffer.byteLength(name) + Buffer.byteLength(String(value)) <= MAX_HEADER_BYTES) kept[name] = value;
   }
   return kept;
+}
+
+/** A key of any length keeps its identity; what is stored of it is bounded. */
+function boundedKey(key: string | undefined): string | undefined {
+  if (key === undefined || Buffer.byteLength(key) <= MAX_KEY_BYTES) return key;
+  return `sha256:${createHash('sha256').update(key).digest('hex')}`;
+}
+
+/** W3C Trace Context; anything else is no trace. */
+function traceparent(value: unknown): string | undefined {
+  return typeof value === 'string' && /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(value)
+    ? value
+    : undefined;
 }
 
 function text(value: unknown): string | undefined {

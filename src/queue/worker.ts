@@ -44,6 +44,8 @@ export interface JobWorker {
   fault(): string | undefined;
   /** Fetches no more, and resolves when what runs is settled. Pending while Redis is away. */
   stop(): Promise<void>;
+  /** Lets go of Redis, after `stop`. */
+  close(): void;
 }
 
 const LOG_EVERY_MS = 5_000;
@@ -114,8 +116,8 @@ export function openWorker(options: WorkerOptions): JobWorker {
     },
     stop: async () => {
       await worker.close();
-      redis.disconnect();
     },
+    close: () => redis.disconnect(),
   };
 }
 

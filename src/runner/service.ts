@@ -83,6 +83,7 @@ export async function runnerOf(
           heartbeatEnd.abort();
           await (resources as Closable | undefined)?.close?.();
           await inbox.close();
+          worker.close();
         },
       };
     },
