@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { connect, type Channel, type ChannelModel, type ConfirmChannel } from 'amqplib';
 import { describe } from '../runtime/errors.js';
 import type { Log } from '../runtime/log.js';
@@ -39,6 +40,8 @@ export interface ConnectionOptions {
 const CONNECT_MS = 8_000;
 const SETUP_MS = 10_000;
 const CLOSE_MS = 2_000;
+/** The broker's own 60 s would leave a half-open connection unnoticed for up to three minutes. */
+const HEARTBEAT_SECONDS = '10';
 const STABLE_MS = 30_000;
 const BACKOFF = { firstMs: 200, capMs: 10_000 };
 
@@ -54,6 +57,7 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
   let blockedBy: string | undefined;
   let fault: string | undefined = 'not connected yet';
   const upRoles = new Set<string>();
+  const channels = new Set<Channel>();
 
   const runConnection = async (): Promise<void> => {
     const model = await dial(url, name);
@@ -74,7 +78,11 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
       blockedBy = undefined;
       log.info({ event: 'broker.unblocked' }, 'the broker takes messages again');
     });
-    const closed = new Promise<void>((resolve) => model.on('close', () => resolve()));
+    // The socket's own 'close' as well: a connection that is destroyed while it closes emits nothing any more.
+    const closed = new Promise<void>((resolve) => {
+      model.on('close', () => resolve());
+      socketOf(model).once('close', () => resolve());
+    });
     void closed.then(() => gone.abort());
     current = model;
     fault = undefined;
@@ -90,7 +98,12 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     for (let failures = 0; !gone.aborted && !stopped();) {
       const since = Date.now();
       try {
-        await holdChannel(model, role, () => upRoles.add(role.name));
+        const fault = await holdChannel(model, role, gone, channels, () => upRoles.add(role.name));
+        if (fault !== undefined)
+          log.warn(
+            { event: 'broker.channel.closed', role: role.name, code: fault.code, reason: fault.message },
+            `the channel of ${role.name} was closed; opening another`,
+          );
       } catch (error) {
         if (current === model)
           log.warn(
@@ -132,6 +145,8 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     blocked: () => blockedBy,
     close: async () => {
       stopping.abort();
+      // One by one first: the broker closes a connection past acks that it has not looked at yet.
+      await Promise.all([...channels].map(closeQuietly));
       const model = current;
       if (model !== undefined) await bounded('close', CLOSE_MS, model.close()).catch(() => destroy(model));
       await running;
@@ -139,12 +154,29 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
   };
 }
 
-/** Opens the role's channel, and resolves when it is closed, however that came. */
-async function holdChannel(model: ChannelModel, role: Role, up: () => void): Promise<void> {
+/** Opens the role's channel, and resolves when it is closed, however that came, with what the broker said. */
+async function holdChannel(
+  model: ChannelModel,
+  role: Role,
+  gone: AbortSignal,
+  channels: Set<Channel>,
+  up: () => void,
+): Promise<ChannelFault | undefined> {
   const opening: Promise<Channel> = role.confirm ? model.createConfirmChannel() : model.createChannel();
-  const channel = await bounded(`opening a channel for ${role.name}`, SETUP_MS, opening);
+  const lost = new Promise<never>((_, reject) => {
+    gone.addEventListener('abort', () => reject(new Error('the connection is gone')), { once: true });
+  });
+  lost.catch(() => undefined);
+  // A connection that was destroyed answers no call, and rejects none.
+  const channel = await bounded(
+    `opening a channel for ${role.name}`,
+    SETUP_MS,
+    Promise.race([opening, lost]),
+  );
+  channels.add(channel);
   let fault: ChannelFault | undefined;
   const closed = new Promise<void>((resolve) => {
+    gone.addEventListener('abort', () => resolve(), { once: true });
     // A channel whose 'error' nobody hears takes the whole connection with it.
     channel.on('error', (error: Error & { code?: number }) => {
       fault = { message: error.message, ...(error.code === undefined ? {} : { code: error.code }) };
@@ -172,15 +204,21 @@ async function holdChannel(model: ChannelModel, role: Role, up: () => void): Pro
     );
     up();
     await closed;
+    return fault;
   } finally {
+    channels.delete(channel);
     role.down?.(fault);
-    await bounded('close', CLOSE_MS, channel.close()).catch(() => undefined); // closed already, as a rule
+    if (!gone.aborted) await closeQuietly(channel); // closed already, as a rule
   }
+}
+
+async function closeQuietly(channel: Channel): Promise<void> {
+  await bounded('close', CLOSE_MS, channel.close()).catch(() => undefined);
 }
 
 /** Connects within a limit; a connection that opens after it is dropped, or every try would leave one behind. */
 async function dial(url: string, name: string): Promise<ChannelModel> {
-  const opening = connect(url, {
+  const opening = connect(withHeartbeat(url), {
     timeout: CONNECT_MS,
     noDelay: true,
     keepAlive: true,
@@ -202,8 +240,18 @@ async function dial(url: string, name: string): Promise<ChannelModel> {
 
 /** The library offers no hard close; the socket does. */
 function destroy(model: ChannelModel): void {
-  const { connection } = model as unknown as { connection: { stream: { destroy(): void } } };
-  connection.stream.destroy();
+  socketOf(model).destroy();
+}
+
+function socketOf(model: ChannelModel): Socket {
+  return (model as unknown as { connection: { stream: Socket } }).connection.stream;
+}
+
+/** An address that names a heartbeat keeps it. */
+function withHeartbeat(address: string): string {
+  const url = new URL(address);
+  if (!url.searchParams.has('heartbeat')) url.searchParams.set('heartbeat', HEARTBEAT_SECONDS);
+  return url.href;
 }
 
 export type { Channel, ConfirmChannel };

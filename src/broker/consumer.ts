@@ -36,15 +36,21 @@ export interface ConsumerOptions {
 export function createConsumer({ actor, subscribes, prefetch, onDelivery }: ConsumerOptions): Consumer {
   let channel: Channel | undefined;
   let tag: string | undefined;
+  let answeredTag: string | undefined;
   let paused = false;
+  let consumes = 0;
 
+  /** The tag is ours and known before the answer: a pause or resume in between must find this consumer. */
   const consume = async (open: Channel): Promise<void> => {
-    const reply = await open.consume(mailboxQueue(actor), (message) => {
+    consumes += 1;
+    const consumerTag = `twinbox-${consumes}`;
+    tag = consumerTag;
+    const take = (message: ConsumeMessage | null): void => {
       // null: the broker cancelled the consumer; the connection sees the same as an event and sets up anew.
       if (message !== null) onDelivery(bind(open, message, () => channel === open));
-    });
-    tag = reply.consumerTag;
-    if (paused) await stopTaking(); // the pause came while the broker was answering
+    };
+    await open.consume(mailboxQueue(actor), take, { consumerTag });
+    answeredTag = consumerTag;
   };
 
   const stopTaking = async (): Promise<void> => {
@@ -66,6 +72,7 @@ export function createConsumer({ actor, subscribes, prefetch, onDelivery }: Cons
       down: () => {
         channel = undefined;
         tag = undefined;
+        answeredTag = undefined;
       },
     },
     pause: async () => {
@@ -77,7 +84,7 @@ export function createConsumer({ actor, subscribes, prefetch, onDelivery }: Cons
       const open = channel;
       if (open !== undefined && tag === undefined) await quietly(() => consume(open));
     },
-    attached: () => tag !== undefined,
+    attached: () => tag !== undefined && tag === answeredTag,
   };
 }
 

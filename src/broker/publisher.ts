@@ -90,7 +90,8 @@ export function createPublisher(options: {
     return new Promise<Outcome>((resolve) => {
       const settle = (outcome: Outcome): void => {
         clearTimeout(timer);
-        inFlight.delete(messageId);
+        // The late answer to an earlier publish of this id must not take the place of the one in flight now.
+        if (inFlight.get(messageId) === entry) inFlight.delete(messageId);
         resolve(outcome);
       };
       const timer = setTimeout(() => {

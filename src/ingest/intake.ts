@@ -43,6 +43,10 @@ export function createIntake(deps: IntakeDeps): Intake {
 
   const recorder = gather<Envelope, Recorded>(
     async (envelopes) => {
+      // Shut since these were taken: each batch would wait out the driver's time limits, one after the other,
+      // and a stop would wait for them all.
+      const fault = gate.fault();
+      if (fault !== undefined) return envelopes.map(() => ({ kind: 'unknown', error: new Error(fault) }));
       const recorded = await record(inbox, actor, envelopes, deps.lookInMs);
       const stored = envelopes.filter((_, index) => recorded[index]?.kind === 'stored');
       if (stored.length > 0)

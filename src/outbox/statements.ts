@@ -53,6 +53,7 @@ export async function isWritable(session: Client): Promise<boolean> {
 /**
  * The oldest rows that are due, in the order of their ids. Never `id > last`: an id is drawn at INSERT and
  * seen at COMMIT, so the rows of a slow transaction come up below ids that were read long before.
+ * (`ORDER BY id` alone would mean the answer's own column, which is text: 10 before 9, and no index.)
  */
 export async function selectPending(session: Client, limit: number): Promise<OutboxRow[]> {
   const { rows } = await session.query<OutboxRow>(
@@ -63,7 +64,7 @@ export async function selectPending(session: Client, limit: number): Promise<Out
       WHERE published_at IS NULL AND parked_at IS NULL
         AND (next_attempt_at IS NULL OR next_attempt_at <= clock_timestamp())
         AND (publish_after IS NULL OR publish_after <= clock_timestamp())
-      ORDER BY id
+      ORDER BY outbox.id
       LIMIT $1`,
     [limit],
   );

@@ -86,7 +86,7 @@ export function openQueues({ url, prefix, actors, maxWaiting, log }: QueuesOptio
       return [actor, queue] as const;
     }),
   );
-  const room = new Map<string, { left: number; until: number }>();
+  const room = new Map<string, { counted: Promise<{ left: number }>; until: number }>();
   const presenceKey = `${prefix}:presence`;
 
   const queueOf = (actor: string): Queue<JobData> => {
@@ -103,16 +103,23 @@ export function openQueues({ url, prefix, actors, maxWaiting, log }: QueuesOptio
       failed: found.failed ?? 0,
     };
   };
-  /** Counted now and then, and down from there: a count for every add would cost as much as the add. */
+  /**
+   * Counted now and then, and down from there: a count for every add would cost as much as the add. One count
+   * serves all that ask for it at the same time: each with a count of its own would find the same room.
+   */
   const takeRoom = async (actor: string): Promise<boolean> => {
     let known = room.get(actor);
     if (known === undefined || known.until < performance.now()) {
-      const { waiting, delayed } = await counts(actor);
-      known = { left: maxWaiting - waiting - delayed, until: performance.now() + ROOM_MS };
+      const counted = counts(actor).then(({ waiting, delayed }) => ({
+        left: maxWaiting - waiting - delayed,
+      }));
+      known = { counted, until: performance.now() + ROOM_MS };
       room.set(actor, known);
+      counted.catch(() => room.delete(actor)); // the next one asks again
     }
-    known.left -= 1;
-    return known.left >= 0;
+    const space = await known.counted;
+    space.left -= 1;
+    return space.left >= 0;
   };
 
   return {

@@ -21,14 +21,14 @@ export interface Run {
   readonly messageId: string;
   /** Aborted with the RunOver that ended it. */
   readonly over: AbortController;
-  /** It is being stamped: a heartbeat would meet it in a write conflict, or take it for lost. */
+  /** Its end is being written: a heartbeat would meet it in a write conflict, or take it for lost. */
   stamping: boolean;
 }
 
 export interface Leases {
   /** Undefined while an earlier run of this message has not settled here: it must not run twice at once. */
   begin(messageId: string): Run | undefined;
-  /** When the effect itself has settled, however its run was ended before. */
+  /** When the effect itself has settled and the run's end is written. */
   end(run: Run): void;
   readonly running: number;
   /** Ends every run with this reason. */

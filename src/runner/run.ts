@@ -16,7 +16,7 @@ import { sparsely, type Log } from '../runtime/log.js';
 import { pause } from '../runtime/loop.js';
 import type { Probe } from '../runtime/probe.js';
 import { contextFor } from './context.js';
-import { afterFailure, lastErrorOf } from './decide.js';
+import { afterFailure, lastErrorOf, loggable } from './decide.js';
 import { RunOver, type Leases, type Run } from './leases.js';
 
 export interface RunnerDeps {
@@ -35,6 +35,7 @@ export interface RunnerDeps {
 }
 
 const STORE_RETRY_MS = 500;
+const HEED_MS = 1_000;
 const LOG_EVERY_MS = 5_000;
 
 /** Runs jobs of one actor: claim, validate, effect, finish. Never rejects. */
@@ -95,13 +96,18 @@ export function createRunner(deps: RunnerDeps): (item: WorkItem) => Promise<Disp
     } catch (error) {
       return storeFault(messageId, error);
     } finally {
-      if (!effectsUnderWay.has(run)) leases.end(run);
+      // Known until the effect has settled and its end is written, whichever is later: a job that stalled comes
+      // again in between, and its claim would find our own lease.
+      if (effectsUnderWay.has(run)) ended.add(run);
+      else leases.end(run);
     }
   };
 }
 
-/** Runs whose effect has not settled though they are over: they stay known until it has. */
+/** Runs whose effect has not settled. */
 const effectsUnderWay = new WeakSet<Run>();
+/** Those of them whose end is written already. */
+const ended = new WeakSet<Run>();
 
 async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): Promise<Disposition> {
   const { processor, log, probe, leases } = deps;
@@ -125,19 +131,24 @@ async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): 
   );
   void settled.then(() => {
     effectsUnderWay.delete(run);
-    leases.end(run);
+    if (ended.has(run)) leases.end(run);
   });
   try {
     await Promise.race([effect, whenOver(run)]);
   } catch (thrown) {
+    // A moment for an effect that heeds its signal: given back while it still runs, the message would run
+    // elsewhere beside it, and its shared resources would be closed under it.
+    if (thrown instanceof RunOver && thrown.reason === 'shutdown')
+      await Promise.race([settled, pause(Math.min(HEED_MS, deps.leaseMs / 3))]);
     if (!committed()) return await endUnfinished(run, document, thrown, deps);
     log.warn(
-      { event: 'run.threw.after.commit', ...fields, err: toError(thrown) },
+      { event: 'run.threw.after.commit', ...fields, err: loggable(toError(thrown)) },
       'the effect threw after its commit: the commit stands',
     );
   } finally {
     clearTimeout(timer);
   }
+  run.stamping = true;
   probe('run.effect', [messageId]);
   if (!committed() && !(await finish(messageId, run, deps))) {
     log.warn(
@@ -188,6 +199,7 @@ async function endUnfinished(
   const over = run.over.signal.aborted ? (run.over.signal.reason as RunOver) : undefined;
   const { processor, inbox, owner, log, probe } = deps;
   const { messageId } = document;
+  run.stamping = true;
   if (over?.reason === 'lease lost') return { kind: 'later', inMs: STORE_RETRY_MS };
   if (over?.reason === 'shutdown') {
     await handBack(inbox, processor.name, messageId, owner);
@@ -220,8 +232,8 @@ async function recordFailure(
 ): Promise<Disposition> {
   const { processor, inbox, owner, log, probe } = deps;
   const { messageId, type, failures } = document;
-  const lastError = lastErrorOf(thrown, processor.name);
-  const error = toError(thrown);
+  const error = loggable(toError(thrown));
+  const lastError = lastErrorOf(error, processor.name);
   const fields = { actor: processor.name, messageId, type, attempt: failures + 1, err: error };
   if (!(await fail(inbox, processor.name, messageId, owner, lastError, end))) {
     log.warn(

@@ -148,6 +148,8 @@ function endOfProcess(): Ending {
   });
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const)
     process.on(signal, () => end({ why: `${signal}: stopping` }));
+  // Signal handlers keep nothing alive: without this a type that only waits would end by itself, with 13.
+  setInterval(() => undefined, 2 ** 30);
   const fail = (error: Error): void => end({ why: `failed: ${describe(error)}`, error });
   // State after an uncaught error is unknown: stop what can be stopped, and let the supervisor start anew.
   process.on('uncaughtException', fail);
