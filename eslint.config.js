@@ -23,7 +23,10 @@ export default tseslint.config(
       'max-lines': ['error', { max: 300, skipComments: true, skipBlankLines: true }],
       'no-restricted-syntax': ['error', noDefaultExport],
       // Numbers and booleans read well in a message; everything else still has to be converted.
-      '@typescript-eslint/restrict-template-expressions': ['error', { allowNumber: true, allowBoolean: true }],
+      '@typescript-eslint/restrict-template-expressions': [
+        'error',
+        { allowNumber: true, allowBoolean: true },
+      ],
       // `void` marks an arrow that is run for its effect.
       '@typescript-eslint/no-confusing-void-expression': ['error', { ignoreArrowShorthand: true }],
       '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_', varsIgnorePattern: '^_' }],

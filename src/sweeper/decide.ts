@@ -53,12 +53,14 @@ export function decide(
     case 'waiting':
     case 'delayed':
       return leave;
-    case 'active':
-      // Fetched and not claimed yet, or its process died: BullMQ's stall check brings it back within a lease
-      // or so. Longer than two without a live lease, and nobody runs it.
-      return lease !== undefined && leaseLeftMs < -2 * policy.leaseMs
-        ? { kind: 'next generation', delayMs, was: job }
-        : { kind: 'leave', lookInMs: policy.leaseMs };
+    case 'active': {
+      // Fetched and not claimed yet, or its process died: BullMQ's stall check brings it back within a lease or
+      // so. Longer than two without a live lease, and nobody runs it. (A worker that was just about to claim it
+      // after a long wait in the queue finds another generation, and the new job runs.)
+      const idleMs = now.getTime() - (lease?.until ?? receivedAt).getTime();
+      if (idleMs > 2 * policy.leaseMs) return { kind: 'next generation', delayMs, was: job };
+      return { kind: 'leave', lookInMs: policy.leaseMs };
+    }
     case 'completed':
     case 'failed':
       return { kind: 'next generation', delayMs, was: job };
