@@ -146,9 +146,13 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     close: async () => {
       stopping.abort();
       // One by one first: the broker closes a connection past acks that it has not looked at yet.
-      await Promise.all([...channels].map(closeQuietly));
+      const answered = await Promise.all([...channels].map(closeQuietly));
       const model = current;
-      if (model !== undefined) await bounded('close', CLOSE_MS, model.close()).catch(() => destroy(model));
+      if (model !== undefined) {
+        // A broker that leaves one close unanswered is not asked for another.
+        if (!answered.every(Boolean)) destroy(model);
+        else await bounded('close', CLOSE_MS, model.close()).catch(() => destroy(model));
+      }
       await running;
     },
   };
@@ -212,8 +216,12 @@ async function holdChannel(
   }
 }
 
-async function closeQuietly(channel: Channel): Promise<void> {
-  await bounded('close', CLOSE_MS, channel.close()).catch(() => undefined);
+/** @returns false when the broker did not answer */
+async function closeQuietly(channel: Channel): Promise<boolean> {
+  return bounded('close', CLOSE_MS, channel.close()).then(
+    () => true,
+    (error: unknown) => !(error instanceof TimeoutError), // else: it was closed already
+  );
 }
 
 /** Connects within a limit; a connection that opens after it is dropped, or every try would leave one behind. */

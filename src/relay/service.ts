@@ -41,8 +41,11 @@ export const relay: ProcessType<Needs> = {
       ready: () => state.postgres ?? connection.fault(),
       stop: async () => {
         stopping.abort();
-        await running.catch(() => undefined);
+        const ended = running.catch(() => undefined);
+        // Confirms that never come must not outlast the stop: closing turns them into `unknown`.
+        await Promise.race([ended, pause(config.SHUTDOWN_TIMEOUT_MS / 2)]);
         await connection.close();
+        await ended;
       },
     };
   },

@@ -6,15 +6,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { migrateOutbox } from '../../src/outbox/index.js';
 import { until } from '../support/until.js';
 import { SECRET } from './deliveries-server.js';
-import { ownDatabase, type OwnDatabase } from './own-database.js';
+import { freshDatabase } from '../support/stores.js';
 
 const BODY = '{"action":"opened","repository":{"full_name":"octo/hello"}}';
 
-let database: OwnDatabase;
+let database: Awaited<ReturnType<typeof freshDatabase>>;
 let pool: pg.Pool;
 
 beforeAll(async () => {
-  database = await ownDatabase();
+  database = await freshDatabase();
   await migrateOutbox(database.url);
   pool = new pg.Pool({ connectionString: database.url });
   pool.on('error', () => undefined);

@@ -7,11 +7,11 @@ import { migrateTables } from '../../examples/deliveries/tables.js';
 import { migrateOutbox } from '../../src/outbox/index.js';
 import { until } from '../support/until.js';
 import { MAX_BYTES, SECRET, serve, type RunningApp } from './deliveries-server.js';
-import { ownDatabase, type OwnDatabase } from './own-database.js';
+import { freshDatabase } from '../support/stores.js';
 
 const HELLO = { action: 'opened', issue: { title: 'It breaks' }, repository: { full_name: 'octo/hello' } };
 
-let database: OwnDatabase;
+let database: Awaited<ReturnType<typeof freshDatabase>>;
 let pool: pg.Pool;
 let faults: Error[];
 const onFault = (error: Error) => void faults.push(error);
@@ -48,7 +48,7 @@ async function count(table: 'delivery' | 'repository' | 'outbox'): Promise<numbe
 const counts = async () => [await count('delivery'), await count('repository'), await count('outbox')];
 
 beforeAll(async () => {
-  database = await ownDatabase();
+  database = await freshDatabase();
   pool = new pg.Pool({ connectionString: database.url });
   pool.on('error', () => undefined);
   await migrateOutbox(database.url);

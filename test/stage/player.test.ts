@@ -5,9 +5,9 @@ import { migrateTables } from '../../examples/deliveries/tables.js';
 import { migrateOutbox } from '../../src/outbox/index.js';
 import { until } from '../support/until.js';
 import { SECRET, serve, type RunningApp } from './deliveries-server.js';
-import { ownDatabase, type OwnDatabase } from './own-database.js';
+import { freshDatabase } from '../support/stores.js';
 
-let database: OwnDatabase;
+let database: Awaited<ReturnType<typeof freshDatabase>>;
 let pool: pg.Pool;
 let app: RunningApp;
 
@@ -15,7 +15,7 @@ const outboxRows = async () =>
   (await pool.query<{ n: number }>('select count(*)::int as n from outbox')).rows[0]!.n;
 
 beforeAll(async () => {
-  database = await ownDatabase();
+  database = await freshDatabase();
   pool = new pg.Pool({ connectionString: database.url });
   pool.on('error', () => undefined);
   await migrateOutbox(database.url);

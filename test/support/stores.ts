@@ -19,14 +19,14 @@ export interface StoreEnv extends NodeJS.ProcessEnv {
 }
 
 export async function freshStores(): Promise<Stores> {
-  const name = `t${randomUUID().replaceAll('-', '').slice(0, 16)}`;
-  await postgres(`CREATE DATABASE ${name}`);
+  const name = freshName();
+  const database = await freshDatabase(name);
   await management('PUT', `vhosts/${name}`);
   const user = new URL(given('RABBITMQ_URL')).username;
   await management('PUT', `permissions/${name}/${user}`, { configure: '.*', write: '.*', read: '.*' });
   const env: StoreEnv = {
     ...process.env,
-    DATABASE_URL: withPath(given('DATABASE_URL'), name),
+    DATABASE_URL: database.url,
     RABBITMQ_URL: withPath(given('RABBITMQ_URL'), name),
     REDIS_URL: given('REDIS_URL'),
     REDIS_PREFIX: name,
@@ -36,7 +36,7 @@ export async function freshStores(): Promise<Stores> {
     env,
     drop: async () => {
       await Promise.all([
-        postgres(`DROP DATABASE ${name} WITH (FORCE)`),
+        database.drop(),
         management('DELETE', `vhosts/${name}`),
         dropInbox(env.MONGODB_URI),
         dropKeys(env.REDIS_URL, name),
@@ -44,6 +44,19 @@ export async function freshStores(): Promise<Stores> {
     },
   };
 }
+
+/** A database alone, for what speaks to Postgres and nothing else. */
+export async function freshDatabase(
+  name = freshName(),
+): Promise<{ readonly url: string; drop(): Promise<void> }> {
+  await postgres(`CREATE DATABASE ${name}`);
+  return {
+    url: withPath(given('DATABASE_URL'), name),
+    drop: () => postgres(`DROP DATABASE ${name} WITH (FORCE)`),
+  };
+}
+
+const freshName = (): string => `t${randomUUID().replaceAll('-', '').slice(0, 16)}`;
 
 /** Asks the broker's management API. */
 export async function management(method: string, path: string, body?: unknown): Promise<unknown> {
