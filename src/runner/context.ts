@@ -77,15 +77,16 @@ export function contextFor(run: Run, document: StoredDocument, deps: ContextDeps
     commit: async (work) => {
       mustBeLive();
       commit = 'begun';
-      run.stamping = true;
+      run.leased = false;
       try {
         await finishWith(inbox, actor, messageId, owner, (session) => work(session, inbox.db));
       } catch (error) {
         if (error instanceof LeaseLost) throw lost();
         // The answer to the commit may have been lost while the commit itself was not.
-        if (!(await finishedBy(inbox, actor, messageId, owner).catch(() => false))) throw error;
-      } finally {
-        run.stamping = false;
+        if (!(await finishedBy(inbox, actor, messageId, owner).catch(() => false))) {
+          run.leased = true;
+          throw error;
+        }
       }
       commit = 'done';
     },

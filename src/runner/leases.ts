@@ -21,8 +21,11 @@ export interface Run {
   readonly messageId: string;
   /** Aborted with the RunOver that ended it. */
   readonly over: AbortController;
-  /** Its end is being written: a heartbeat would meet it in a write conflict, or take it for lost. */
-  stamping: boolean;
+  /**
+   * Its lease is to be prolonged: from the claim's answer until its end is being written. A heartbeat outside
+   * of that would take it for lost, or meet its stamp in a write conflict.
+   */
+  leased: boolean;
 }
 
 export interface Leases {
@@ -57,12 +60,12 @@ export function keepLeases(
 
   const beat = async (): Promise<void> => {
     const ids = [...runs.values()]
-      .filter(({ stamping, over }) => !stamping && !over.signal.aborted)
+      .filter(({ leased, over }) => leased && !over.signal.aborted)
       .map(({ messageId }) => messageId);
     if (ids.length === 0) return;
     for (const messageId of await heartbeat(inbox, actor, ids, owner, leaseMs)) {
       const run = runs.get(messageId);
-      if (run === undefined || run.stamping) continue; // finished, or being finished, since the question was put
+      if (run?.leased !== true) continue; // finished, or being finished, since the question was put
       log.warn(
         { event: 'run.lease.lost', actor, messageId },
         'the lease is lost: the run is over, its stamp will be refused',
@@ -97,7 +100,7 @@ export function keepLeases(
   return {
     begin: (messageId) => {
       if (runs.has(messageId)) return undefined;
-      const run: Run = { messageId, over: new AbortController(), stamping: false };
+      const run: Run = { messageId, over: new AbortController(), leased: false };
       runs.set(messageId, run);
       return run;
     },

@@ -64,6 +64,7 @@ export function createRunner(deps: RunnerDeps): (item: WorkItem) => Promise<Disp
     }
     switch (claimed.kind) {
       case 'mine':
+        run.leased = true;
         deps.probe('run.claimed', [messageId]);
         return runEffect(run, claimed.document, deps);
       case 'leased':
@@ -120,6 +121,8 @@ async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): 
     const error = Object.assign(new Error(payload.fault), { name: 'InvalidBody' });
     return recordFailure(document, error, { dead: 'invalid' }, deps);
   }
+  // The process began to stop while the claim was under way.
+  if (run.over.signal.aborted) return endUnfinished(run, document, run.over.signal.reason, deps);
   const { context, committed } = contextFor(run, document, deps);
   const timer = setTimeout(() => run.over.abort(new RunOver('timeout')), processor.timeoutMs);
   effectsUnderWay.add(run);
@@ -148,7 +151,7 @@ async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): 
   } finally {
     clearTimeout(timer);
   }
-  run.stamping = true;
+  run.leased = false;
   probe('run.effect', [messageId]);
   if (!committed() && !(await finish(messageId, run, deps))) {
     log.warn(
@@ -168,6 +171,7 @@ async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): 
 /** Rejects when the run is over for a reason that does not wait for the effect to agree. */
 function whenOver({ over }: Run): Promise<never> {
   return new Promise((_, reject) => {
+    if (over.signal.aborted) reject(over.signal.reason as RunOver);
     over.signal.addEventListener('abort', () => reject(over.signal.reason as RunOver), { once: true });
   });
 }
@@ -199,7 +203,7 @@ async function endUnfinished(
   const over = run.over.signal.aborted ? (run.over.signal.reason as RunOver) : undefined;
   const { processor, inbox, owner, log, probe } = deps;
   const { messageId } = document;
-  run.stamping = true;
+  run.leased = false;
   if (over?.reason === 'lease lost') return { kind: 'later', inMs: STORE_RETRY_MS };
   if (over?.reason === 'shutdown') {
     await handBack(inbox, processor.name, messageId, owner);
@@ -264,7 +268,7 @@ async function finish(
   { finishes, leaseMs, log, processor }: RunnerDeps,
 ): Promise<boolean> {
   const deadline = performance.now() + leaseMs;
-  run.stamping = true; // a heartbeat that crosses the stamp would take it for a lost lease
+  run.leased = false; // a heartbeat that crosses the stamp would take it for a lost lease
   for (;;) {
     try {
       return await finishes.submit(messageId);
