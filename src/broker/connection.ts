@@ -67,9 +67,12 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     }
     const gone = new AbortController();
     // In the same tick as the connection: an 'error' that nobody hears ends the process.
-    model.on('error', (error) =>
-      log.warn({ event: 'broker.error', err: error }, 'the broker connection failed'),
-    );
+    // 501 and 502 close the whole connection: what the broker said of it counts for each channel on it.
+    let said: ChannelFault | undefined;
+    model.on('error', (error: Error & { code?: number }) => {
+      said = faultOf(error);
+      log.warn({ event: 'broker.error', err: error }, 'the broker connection failed');
+    });
     model.on('blocked', (reason: string) => {
       blockedBy = reason;
       log.warn({ event: 'broker.blocked', reason }, 'the broker blocks publishers');
@@ -87,18 +90,23 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     current = model;
     fault = undefined;
     log.info({ event: 'broker.connected' }, 'connected to the broker');
-    const running = roles.map((role) => runRole(model, role as Role, gone.signal));
+    const running = roles.map((role) => runRole(model, role as Role, gone.signal, () => said));
     await closed;
     current = undefined;
     blockedBy = undefined;
     await Promise.all(running);
   };
 
-  const runRole = async (model: ChannelModel, role: Role, gone: AbortSignal): Promise<void> => {
+  const runRole = async (
+    model: ChannelModel,
+    role: Role,
+    gone: AbortSignal,
+    said: () => ChannelFault | undefined,
+  ): Promise<void> => {
     for (let failures = 0; !gone.aborted && !stopped();) {
       const since = Date.now();
       try {
-        const fault = await holdChannel(model, role, gone, channels, () => upRoles.add(role.name));
+        const fault = await holdChannel(model, role, gone, channels, said, () => upRoles.add(role.name));
         if (fault !== undefined)
           log.warn(
             { event: 'broker.channel.closed', role: role.name, code: fault.code, reason: fault.message },
@@ -164,6 +172,7 @@ async function holdChannel(
   role: Role,
   gone: AbortSignal,
   channels: Set<Channel>,
+  said: () => ChannelFault | undefined,
   up: () => void,
 ): Promise<ChannelFault | undefined> {
   const opening: Promise<Channel> = role.confirm ? model.createConfirmChannel() : model.createChannel();
@@ -183,7 +192,7 @@ async function holdChannel(
     gone.addEventListener('abort', () => resolve(), { once: true });
     // A channel whose 'error' nobody hears takes the whole connection with it.
     channel.on('error', (error: Error & { code?: number }) => {
-      fault = { message: error.message, ...(error.code === undefined ? {} : { code: error.code }) };
+      fault = faultOf(error);
     });
     channel.on('handler-error', (error: Error) => {
       fault = { message: error.message };
@@ -211,9 +220,13 @@ async function holdChannel(
     return fault;
   } finally {
     channels.delete(channel);
-    role.down?.(fault);
+    role.down?.(fault ?? said());
     if (!gone.aborted) await closeQuietly(channel); // closed already, as a rule
   }
+}
+
+function faultOf({ message, code }: Error & { code?: unknown }): ChannelFault {
+  return { message, ...(typeof code === 'number' ? { code } : {}) };
 }
 
 /** @returns false when the broker did not answer */

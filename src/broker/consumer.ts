@@ -1,5 +1,6 @@
 import type { Channel, ConsumeMessage } from 'amqplib';
 import type { RawDelivery } from '../message/index.js';
+import { bounded } from '../runtime/loop.js';
 import type { Role } from './connection.js';
 import { declareMailbox, mailboxQueue } from './topology.js';
 
@@ -32,6 +33,9 @@ export interface ConsumerOptions {
   readonly onDelivery: (delivery: Delivery) => void;
 }
 
+/** A cancel without an answer: the channel is as good as gone, and its deliveries come again. */
+const CANCEL_MS = 2_000;
+
 /** Consumes the mailbox of one actor; declares it first, so that a deleted queue comes back. */
 export function createConsumer({ actor, subscribes, prefetch, onDelivery }: ConsumerOptions): Consumer {
   let channel: Channel | undefined;
@@ -56,7 +60,8 @@ export function createConsumer({ actor, subscribes, prefetch, onDelivery }: Cons
   const stopTaking = async (): Promise<void> => {
     const [open, consumerTag] = [channel, tag];
     tag = undefined;
-    if (open !== undefined && consumerTag !== undefined) await quietly(() => open.cancel(consumerTag));
+    if (open !== undefined && consumerTag !== undefined)
+      await quietly(() => bounded('cancel', CANCEL_MS, open.cancel(consumerTag)));
   };
 
   return {

@@ -19,7 +19,8 @@ export function deadLetterOf(
   const { fields } = delivery;
   // `expiration` would throw the letter away, and `userId` must be the publisher's own: both are left out.
   const { expiration: _expiration, userId: _userId, ...properties } = delivery.properties as Options.Publish;
-  const given = (properties.headers ?? {}) as Record<string, unknown>;
+  // As a header of the letter CC would put copies of it elsewhere: it is kept under a name without a meaning.
+  const { CC: cc, ...given } = (properties.headers ?? {}) as Record<string, unknown>;
   letters += 1;
   return {
     exchange: DEAD_LETTER_EXCHANGE,
@@ -30,6 +31,7 @@ export function deadLetterOf(
       ...properties,
       headers: {
         ...given,
+        ...(cc === undefined ? {} : { 'x-original-cc': cc }),
         [HEADER.reason]: reason,
         [HEADER.detail]: detail.slice(0, MAX_DETAIL),
         [HEADER.exchange]: given[HEADER.exchange] ?? fields.exchange,

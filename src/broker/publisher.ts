@@ -34,6 +34,8 @@ export interface Publisher {
 }
 
 interface InFlight {
+  /** On the wire it bears another id than here. */
+  readonly anonymous: boolean;
   returned?: string;
   settle(outcome: Outcome): void;
 }
@@ -62,16 +64,18 @@ export function createPublisher(options: {
   const setup = async (fresh: ConfirmChannel): Promise<void> => {
     await declareExchange(fresh);
     fresh.on('return', (message) => {
-      // A dead letter keeps the id it came with, which may be none: such go one at a time.
-      const alone = inFlight.size === 1 ? [...inFlight.values()][0] : undefined;
-      const entry = inFlight.get(String(message.properties.messageId)) ?? alone;
-      if (entry === undefined) return;
       const { replyCode, replyText, routingKey } = message.fields as unknown as {
         replyCode: number;
         replyText: string;
         routingKey: string;
       };
-      entry.returned = `${replyCode} ${replyText}: no queue is bound for ${routingKey}`;
+      const own = inFlight.get(String(message.properties.messageId));
+      // A dead letter keeps the id it came with, which may be none or another's: it may be any of those.
+      const returned =
+        own === undefined ? [...inFlight.values()].filter(({ anonymous }) => anonymous) : [own];
+      for (const entry of returned) {
+        entry.returned = `${replyCode} ${replyText}: no queue is bound for ${routingKey}`;
+      }
     });
     channel = fresh;
   };
@@ -97,7 +101,8 @@ export function createPublisher(options: {
       const timer = setTimeout(() => {
         settle({ kind: 'unknown', detail: `no confirm within ${options.confirmTimeoutMs} ms` });
       }, options.confirmTimeoutMs);
-      const entry: InFlight = { settle };
+      const anonymous = 'messageId' in properties && properties.messageId !== messageId;
+      const entry: InFlight = { anonymous, settle };
       inFlight.set(messageId, entry);
       try {
         open.publish(

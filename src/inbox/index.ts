@@ -20,5 +20,5 @@ export {
   type ClaimRequest,
   type FailureEnd,
 } from './runs.js';
-export { collectionName, freeLock, holdLock, openInbox, type Inbox } from './store.js';
+export { collectionName, freeLock, holdLock, openInbox, proveWrite, type Inbox } from './store.js';
 export { bury, lookAtAll, lookLater, raiseGeneration, selectDue, type DueDocument } from './sweep.js';

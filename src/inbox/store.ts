@@ -91,6 +91,21 @@ export async function holdLock(inbox: Inbox, name: string, owner: string, leaseM
   }
 }
 
+/**
+ * Writes the one small document of this owner, acknowledged as every other is. A server that answers questions may still refuse
+ * writes: a full quota, lost rights, no majority.
+ * @throws what the server answers
+ */
+export async function proveWrite(inbox: Inbox, owner: string): Promise<void> {
+  const probes = inbox.db.collection<{ _id: string }>('twinbox_probe');
+  try {
+    await probes.updateOne({ _id: owner }, { $currentDate: { at: true } }, { upsert: true });
+  } catch (error) {
+    // Two of the same process at once: the other one's write is proof enough.
+    if ((error as { code?: unknown }).code !== 11_000) throw error;
+  }
+}
+
 /** Gives the lock back, if it is still `owner`'s. */
 export async function freeLock(inbox: Inbox, name: string, owner: string): Promise<void> {
   await inbox.db.collection<{ _id: string; owner: string }>('twinbox_lock').deleteOne({ _id: name, owner });

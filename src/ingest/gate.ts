@@ -7,39 +7,48 @@ import { backoffMs } from '../runtime/retry.js';
 export interface Gate {
   /** Why it is shut; undefined when it is open. */
   fault(): string | undefined;
-  /** Shuts it, and opens it again when the inbox answers. */
+  /** Shuts it, and opens it again when the inbox takes writes. */
   shut(error: Error): void;
+  /** Resolves when it is open again, after `ms`, or when the process stops, whichever is first. */
+  opened(ms: number): Promise<void>;
+  /** A message was recorded: the next time it is shut, the waits begin from the shortest. */
+  proved(): void;
 }
 
 const BACKOFF = { firstMs: 100, capMs: 5_000 };
 
 /**
- * Shut, no message is asked for; whether the inbox is back is found by asking it, not by deliveries: each
- * delivery that is given back counts against the queue's delivery limit.
+ * Shut, no message is asked for and nothing is given back: a delivery that goes back counts against the queue's
+ * delivery limit, and an outage is no failed delivery. Whether the inbox is back is found by a write of our own.
+ * When that succeeds and the messages still fail, the waits go on growing.
  */
 export function createGate(deps: {
-  readonly ping: () => Promise<void>;
+  readonly proveWrite: () => Promise<void>;
   readonly onShut: () => Promise<void>;
   readonly onOpen: () => Promise<void>;
   readonly log: Log;
   readonly signal: AbortSignal;
 }): Gate {
   let fault: string | undefined;
+  let failures = 0;
+  let reopened = new AbortController();
 
   const reopen = async (): Promise<void> => {
     await deps.onShut();
-    for (let failures = 1; !isOver(deps.signal); failures += 1) {
+    while (!isOver(deps.signal)) {
+      failures += 1;
       await pause(backoffMs(failures, BACKOFF, Math.random()), deps.signal);
       try {
-        await deps.ping();
+        await deps.proveWrite();
         break;
       } catch (error) {
-        fault = `the inbox cannot be reached: ${describe(error)}`;
+        fault = `the inbox takes no messages: ${describe(error)}`;
       }
     }
     if (isOver(deps.signal)) return;
     fault = undefined;
-    deps.log.info({ event: 'ingest.resumed' }, 'the inbox is back, taking messages again');
+    reopened.abort();
+    deps.log.info({ event: 'ingest.resumed' }, 'the inbox takes writes again, taking messages');
     await deps.onOpen();
   };
 
@@ -47,9 +56,15 @@ export function createGate(deps: {
     fault: () => fault,
     shut: (error) => {
       if (fault !== undefined) return;
-      fault = `the inbox cannot be reached: ${describe(error)}`;
-      deps.log.warn({ event: 'ingest.paused', err: error }, `${fault}; taking no messages until it is back`);
+      fault = `the inbox takes no messages: ${describe(error)}`;
+      reopened = new AbortController();
+      deps.log.warn({ event: 'ingest.paused', err: error }, `${fault}; taking none until it is back`);
       void reopen();
+    },
+    opened: (ms) =>
+      fault === undefined ? Promise.resolve() : pause(ms, AbortSignal.any([reopened.signal, deps.signal])),
+    proved: () => {
+      failures = 0;
     },
   };
 }

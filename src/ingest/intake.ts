@@ -5,9 +5,10 @@ import type { Queues } from '../queue/index.js';
 import { describe } from '../runtime/errors.js';
 import { gather } from '../runtime/gather.js';
 import { sparsely, type Log } from '../runtime/log.js';
-import { pause } from '../runtime/loop.js';
+import { isOver, pause } from '../runtime/loop.js';
 import type { Probe } from '../runtime/probe.js';
-import { decide } from './decide.js';
+import { backoffMs } from '../runtime/retry.js';
+import { decide, type Action } from './decide.js';
 import type { Gate } from './gate.js';
 
 export interface IntakeDeps {
@@ -18,11 +19,14 @@ export interface IntakeDeps {
   readonly queues: Queues;
   readonly deadLetters: Publisher;
   readonly gate: Gate;
+  readonly proveWrite: () => Promise<void>;
   readonly batch: number;
   readonly lookInMs: number;
   readonly maxBodyBytes: number;
   readonly log: Log;
   readonly probe: Probe;
+  /** Aborts when the process stops: what is held then goes back to its queue. */
+  readonly signal: AbortSignal;
 }
 
 export interface Intake {
@@ -33,6 +37,12 @@ export interface Intake {
 }
 
 const LETTER_RETRY_MS = 1_000;
+/** A blip is waited out here; in a longer outage another process may be better off. */
+const OUTAGE_HOLD_MS = 30_000;
+/** What alone cannot be stored: well below the broker's own limit for an ack (30 minutes). */
+const UNSTORABLE_HOLD_MS = 600_000;
+const HOLD_BACKOFF = { firstMs: 500, capMs: 30_000 };
+const sayFailed = [() => false, () => true] as const;
 const LOG_EVERY_MS = 5_000;
 
 /** The way of one actor's deliveries: read, record, ack, enqueue; in this order, whatever fails. */
@@ -74,7 +84,7 @@ export function createIntake(deps: IntakeDeps): Intake {
       return;
     }
     const { envelope } = reading;
-    const action = decide(await recorder.submit(envelope));
+    const action = await recordHeld(delivery, envelope);
     switch (action.kind) {
       case 'ack':
         delivery.ack();
@@ -85,9 +95,40 @@ export function createIntake(deps: IntakeDeps): Intake {
         await letters.submit({ delivery, refusal: action.refusal });
         return;
       case 'give back':
-        gate.shut(action.error);
         delivery.giveBack();
     }
+  };
+
+  /**
+   * What is not known to be stored stays here, unacked, and is recorded again when the inbox takes writes: alone
+   * then, so that one message which cannot be stored holds back no other. It goes back to its queue, once, when
+   * that takes too long or the process stops.
+   */
+  const recordHeld = async (delivery: Delivery, envelope: Envelope): Promise<Action> => {
+    let action = decide(await recorder.submit(envelope));
+    const began = performance.now();
+    for (let tries = 0; action.kind === 'give back'; tries += 1) {
+      let holdMs = OUTAGE_HOLD_MS;
+      if (tries === 0 || (await deps.proveWrite().then(...sayFailed))) {
+        gate.shut(action.error);
+        await gate.opened(began + holdMs - performance.now());
+      } else {
+        // The inbox takes writes, but not this one: nobody else has to wait for that.
+        holdMs = UNSTORABLE_HOLD_MS;
+        const { messageId } = envelope;
+        log.error(
+          { event: 'ingest.unstorable', actor, messageId, err: action.error },
+          `cannot be stored: ${describe(action.error)}`,
+        );
+        await pause(backoffMs(tries, HOLD_BACKOFF, Math.random()), deps.signal);
+      }
+      const mayTry = delivery.alive() && !isOver(deps.signal) && performance.now() < began + holdMs;
+      if (!mayTry) return action;
+      const [recorded] = await record(inbox, actor, [envelope], deps.lookInMs);
+      if (recorded !== undefined) action = decide(recorded);
+    }
+    gate.proved();
+    return action;
   };
 
   /** Best effort: what is not enqueued now, the sweeper enqueues. The message is recorded and acked already. */
@@ -117,7 +158,7 @@ export function createIntake(deps: IntakeDeps): Intake {
   /** Publishes the dead letter, and acks once it is confirmed; until then the delivery stays where it is. */
   const bury = async (delivery: Delivery, { reason, detail }: Refusal): Promise<void> => {
     let letter = deadLetterOf(delivery, actor, reason, detail);
-    while (delivery.alive()) {
+    while (delivery.alive() && !isOver(deps.signal)) {
       const outcome = await deps.deadLetters.publish(letter);
       if (outcome.kind === 'confirmed') {
         const { messageId = '' } = delivery.properties as { messageId?: string };
@@ -133,7 +174,7 @@ export function createIntake(deps: IntakeDeps): Intake {
         ),
       );
       if (outcome.kind === 'refused') letter = withoutForeignHeaders(letter);
-      await pause(LETTER_RETRY_MS);
+      await pause(LETTER_RETRY_MS, deps.signal);
     }
   };
 

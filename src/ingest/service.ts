@@ -1,6 +1,12 @@
 import { openCatalog } from '../actor/index.js';
-import { createConsumer, createPublisher, openConnection, type Consumer } from '../broker/index.js';
-import { openInbox, waitForInbox } from '../inbox/index.js';
+import {
+  createConsumer,
+  createPublisher,
+  deadLetterQueue,
+  openConnection,
+  type Consumer,
+} from '../broker/index.js';
+import { openInbox, proveWrite, waitForInbox } from '../inbox/index.js';
 import { openQueues } from '../queue/index.js';
 import { describe } from '../runtime/errors.js';
 import type { Log } from '../runtime/log.js';
@@ -21,10 +27,9 @@ interface Declaration {
 export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> = {
   name: 'ingest',
   needs: ['RABBITMQ_URL', 'MONGODB_URI', 'REDIS_URL'],
-  start: async ({ config, log, instance, probe, fail }) => {
+  start: async ({ config, log, instance, probe, signal }) => {
     const actors = await declarations(config.TWINBOX_PROCESSORS, log);
     const names = actors.map(({ name }) => name);
-    const stopping = new AbortController();
     const inbox = openInbox(config.MONGODB_URI, instance);
     const queues = openQueues({
       url: config.REDIS_URL,
@@ -33,31 +38,36 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
       maxWaiting: config.QUEUE_MAX_WAITING,
       log,
     });
-    const deadLetters = createPublisher({ name: 'the dead-letter publisher', confirmTimeoutMs: CONFIRM_MS });
-
     const eachConsumer = async (act: (consumer: Consumer) => Promise<void>): Promise<void> => {
       await Promise.all(mailboxes.map(({ consumer }) => act(consumer)));
     };
     const gate: Gate = createGate({
-      ping: inbox.ping,
+      proveWrite: () => proveWrite(inbox, instance),
       onShut: () => eachConsumer((consumer) => consumer.pause()),
       onOpen: () => eachConsumer((consumer) => consumer.resume()),
       log,
-      signal: stopping.signal,
+      signal,
     });
     const mailboxes = actors.map(({ name, subscribes, attempts }) => {
+      // Each its own: a returned letter may bear no id, and must not be taken for another actor's.
+      const letters = createPublisher({
+        name: `the publisher of ${deadLetterQueue(name)}`,
+        confirmTimeoutMs: CONFIRM_MS,
+      });
       const intake = createIntake({
         actor: name,
         attempts,
         inbox,
         queues,
-        deadLetters,
+        deadLetters: letters,
         gate,
+        proveWrite: () => proveWrite(inbox, instance),
         batch: config.INGEST_BATCH,
         lookInMs: config.SWEEP_MIN_AGE_MS,
         maxBodyBytes: config.MAX_BODY_BYTES,
         log,
         probe,
+        signal,
       });
       const consumer = createConsumer({
         actor: name,
@@ -65,13 +75,11 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
         prefetch: config.INGEST_PREFETCH,
         onDelivery: intake.take,
       });
-      return { intake, consumer };
+      return { intake, consumer, letters };
     });
 
     // Before the first message is asked for: without its unique index the inbox would record twice.
-    const inboxReady = waitForInbox(inbox, names, config.INBOX_RETENTION_SECONDS, log, stopping.signal);
-    inboxReady.catch(fail);
-    await inboxReady;
+    await waitForInbox(inbox, names, config.INBOX_RETENTION_SECONDS, log, signal);
 
     // Two connections: a broker that blocks publishers must not hold up the acks.
     const consuming = openConnection({
@@ -84,7 +92,7 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
       url: config.RABBITMQ_URL,
       name: `${instance} publishes`,
       log,
-      roles: [deadLetters.role],
+      roles: mailboxes.map(({ letters }) => letters.role),
     });
     return {
       ready: () =>
@@ -92,7 +100,6 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
         consuming.fault() ??
         mailboxes.filter(({ consumer }) => !consumer.attached()).map(() => 'a mailbox has no consumer')[0],
       stop: async () => {
-        stopping.abort();
         await eachConsumer((consumer) => consumer.pause());
         await Promise.all(mailboxes.map(({ intake }) => intake.idle()));
         await Promise.all([consuming.close(), publishing.close()]);

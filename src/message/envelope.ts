@@ -135,7 +135,7 @@ function keptHeaders(headers: Map<string, unknown>): Record<string, string | num
       typeof value === 'string' ||
       typeof value === 'boolean' ||
       (typeof value === 'number' && Number.isFinite(value));
-    if (!plain || name.includes('\0') || TRANSPORT_HEADER.test(name)) continue;
+    if (!plain || name.includes('\0') || name.startsWith('$') || TRANSPORT_HEADER.test(name)) continue;
     if (Buffer.byteLength(name) + Buffer.byteLength(String(value)) <= MAX_HEADER_BYTES) kept[name] = value;
   }
   return kept;

@@ -49,6 +49,8 @@ export interface Queues {
 }
 
 const COMMAND_MS = 1_000;
+/** A command without an answer for so long: the connection is half-open, and is made anew. */
+const SILENCE_MS = 5_000;
 /** How long a count of what waits is believed. */
 const ROOM_MS = 1_000;
 const LOG_EVERY_MS = 5_000;
@@ -61,6 +63,7 @@ export function openQueues({ url, prefix, actors, maxWaiting, log }: QueuesOptio
   const redis = new Redis(url, {
     enableOfflineQueue: false,
     commandTimeout: COMMAND_MS,
+    socketTimeout: SILENCE_MS,
     connectTimeout: 5_000,
     maxRetriesPerRequest: 1,
     retryStrategy: (times) => Math.min(times * 200, 2_000),

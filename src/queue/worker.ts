@@ -42,6 +42,8 @@ export interface JobWorker {
   start(): void;
   /** Why no job is fetched; undefined when they are. */
   fault(): string | undefined;
+  /** Jobs that were fetched and whose end Redis does not know yet. */
+  busy(): number;
   /** Fetches no more, and resolves when what runs is settled. Pending while Redis is away. */
   stop(): Promise<void>;
   /** Lets go of Redis, after `stop`. */
@@ -49,6 +51,8 @@ export interface JobWorker {
 }
 
 const LOG_EVERY_MS = 5_000;
+/** A command without an answer for so long: the connection is half-open. Above BullMQ's longest blocking fetch (10 s). */
+const SILENCE_MS = 20_000;
 
 /** Carries the wait that was drawn to the back-off strategy. */
 class RetryIn extends Error {
@@ -65,6 +69,7 @@ export function openWorker(options: WorkerOptions): JobWorker {
   const { url, prefix, actor, log } = options;
   const rarely = sparsely(LOG_EVERY_MS);
   let lastError: string | undefined;
+  let busy = 0;
   const onError = (error: Error): void => {
     lastError = describe(error);
     rarely(lastError, () => log.warn({ event: 'redis.error', err: error }, `Redis: ${lastError ?? ''}`));
@@ -73,6 +78,7 @@ export function openWorker(options: WorkerOptions): JobWorker {
     maxRetriesPerRequest: null, // a worker waits for Redis as long as it takes
     retryStrategy: (times) => Math.min(times * 200, 2_000),
     connectTimeout: 5_000,
+    socketTimeout: SILENCE_MS,
   });
   redis.on('error', onError);
   redis.on('ready', () => {
@@ -88,7 +94,12 @@ export function openWorker(options: WorkerOptions): JobWorker {
     const id = job.id ?? '';
     const data = job.data as Partial<JobData> | undefined;
     const item = { jobId: id, generation: generationOf(id), messageId: data?.messageId };
-    await settle(job, token, await options.run(item));
+    busy += 1;
+    try {
+      await settle(job, token, await options.run(item));
+    } finally {
+      busy -= 1;
+    }
   };
   const worker = new Worker<JobData>(actor, process, {
     connection: redis,
@@ -114,9 +125,8 @@ export function openWorker(options: WorkerOptions): JobWorker {
       if (redis.status !== 'ready') return `Redis cannot be reached (${lastError ?? redis.status})`;
       return worker.isRunning() ? undefined : 'the worker does not fetch jobs';
     },
-    stop: async () => {
-      await worker.close();
-    },
+    busy: () => busy,
+    stop: () => worker.close(),
     close: () => redis.disconnect(),
   };
 }

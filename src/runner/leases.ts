@@ -26,11 +26,15 @@ export interface Run {
    * of that would take it for lost, or meet its stamp in a write conflict.
    */
   leased: boolean;
+  /** When its end was written although its effect had not settled, by `performance.now()`. */
+  endedAt?: number;
 }
 
 export interface Leases {
   /** Undefined while an earlier run of this message has not settled here: it must not run twice at once. */
   begin(messageId: string): Run | undefined;
+  /** The run of this message that has not settled here. */
+  earlier(messageId: string): Run | undefined;
   /** When the effect itself has settled and the run's end is written. */
   end(run: Run): void;
   readonly running: number;
@@ -104,6 +108,7 @@ export function keepLeases(
       runs.set(messageId, run);
       return run;
     },
+    earlier: (messageId) => runs.get(messageId),
     end: (run) => void runs.delete(run.messageId),
     get running() {
       return runs.size;

@@ -32,6 +32,8 @@ export interface RunnerDeps {
   readonly log: Log;
   readonly probe: Probe;
   readonly random: () => number;
+  /** Ends the process as failed. */
+  readonly fail: (error: Error) => void;
 }
 
 const STORE_RETRY_MS = 500;
@@ -82,6 +84,21 @@ export function createRunner(deps: RunnerDeps): (item: WorkItem) => Promise<Disp
     }
   };
 
+  /**
+   * Its job has come again while an effect of it still runs here, though that run is over: it may not run beside
+   * itself. An effect that heeds neither its signal nor its time limit is got rid of by a restart alone.
+   */
+  const whileUnsettled = (messageId: string): Disposition => {
+    const endedAt = leases.earlier(messageId)?.endedAt;
+    const overdueMs = endedAt === undefined ? 0 : performance.now() - endedAt;
+    const text = `an effect of ${messageId} has not ended ${Math.round(overdueMs)} ms after its run was over`;
+    if (overdueMs > Math.max(processor.timeoutMs, deps.leaseMs))
+      deps.fail(new Error(`${text}: only a restart ends it`));
+    else if (endedAt !== undefined)
+      rarely(messageId, () => log.warn({ event: 'run.unsettled', actor, messageId }, text));
+    return { kind: 'later', inMs: STORE_RETRY_MS };
+  };
+
   return async ({ messageId, generation, jobId }) => {
     if (messageId === undefined) {
       log.warn(
@@ -91,7 +108,7 @@ export function createRunner(deps: RunnerDeps): (item: WorkItem) => Promise<Disp
       return { kind: 'done' };
     }
     const run = leases.begin(messageId);
-    if (run === undefined) return { kind: 'later', inMs: STORE_RETRY_MS };
+    if (run === undefined) return whileUnsettled(messageId);
     try {
       return await runClaimed(run, messageId, generation);
     } catch (error) {
@@ -99,7 +116,7 @@ export function createRunner(deps: RunnerDeps): (item: WorkItem) => Promise<Disp
     } finally {
       // Known until the effect has settled and its end is written, whichever is later: a job that stalled comes
       // again in between, and its claim would find our own lease.
-      if (effectsUnderWay.has(run)) ended.add(run);
+      if (effectsUnderWay.has(run)) run.endedAt = performance.now();
       else leases.end(run);
     }
   };
@@ -107,8 +124,6 @@ export function createRunner(deps: RunnerDeps): (item: WorkItem) => Promise<Disp
 
 /** Runs whose effect has not settled. */
 const effectsUnderWay = new WeakSet<Run>();
-/** Those of them whose end is written already. */
-const ended = new WeakSet<Run>();
 
 async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): Promise<Disposition> {
   const { processor, log, probe, leases } = deps;
@@ -134,7 +149,7 @@ async function runEffect(run: Run, document: StoredDocument, deps: RunnerDeps): 
   );
   void settled.then(() => {
     effectsUnderWay.delete(run);
-    if (ended.has(run)) leases.end(run);
+    if (run.endedAt !== undefined) leases.end(run);
   });
   try {
     await Promise.race([effect, whenOver(run)]);

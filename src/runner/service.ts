@@ -1,14 +1,15 @@
-import { entryOf, openCatalog, type CatalogEntry, type Closable, type Processor } from '../actor/index.js';
+import { entryOf, openCatalog, type CatalogEntry, type Closable } from '../actor/index.js';
 import { claim, finish, openInbox, waitForInbox, type Claim, type ClaimRequest } from '../inbox/index.js';
 import { openWorker } from '../queue/index.js';
 import { readOwnSettings } from '../runtime/config.js';
 import { gather } from '../runtime/gather.js';
-import { pause } from '../runtime/loop.js';
+import { pause, unlessStopped } from '../runtime/loop.js';
 import type { ProcessType } from '../runtime/process.js';
-import { keepLeases } from './leases.js';
+import { keepLeases, type Leases } from './leases.js';
 import { createRunner } from './run.js';
 
 const CLAIM_BATCH = 100;
+const REDIS_MS = 2_000;
 /** Effects that are nearly done at a stop get this long to end by themselves, a tenth of the whole at most. */
 const PATIENCE_MS = 2_000;
 
@@ -30,13 +31,19 @@ export async function runnerOf(
     name: actor,
     needs: ['MONGODB_URI', 'REDIS_URL'],
     knownSettings: ownSettings,
-    start: async ({ config, env, log, instance, probe, fail }) => {
-      const resources = await openResources(processor, env);
+    start: async ({ config, env, log, instance, probe, signal, fail }) => {
+      // Its faults are told before anything is waited for.
+      const settings =
+        processor.settings === undefined ? {} : readOwnSettings(env, processor.settings, actor);
       const inbox = openInbox(config.MONGODB_URI, instance);
-      const stopping = new AbortController();
       const heartbeatEnd = new AbortController();
-      await waitForInbox(inbox, [actor], config.INBOX_RETENTION_SECONDS, log, stopping.signal);
+      await waitForInbox(inbox, [actor], config.INBOX_RETENTION_SECONDS, log, signal);
 
+      const resources = await unlessStopped(
+        signal,
+        `${actor} had opened what it needs`,
+        Promise.resolve(processor.open?.(settings)),
+      );
       const leases = keepLeases(
         { inbox, actor, owner: instance, leaseMs: config.LEASE_MS, log },
         heartbeatEnd.signal,
@@ -59,6 +66,7 @@ export async function runnerOf(
         log,
         probe,
         random: Math.random,
+        fail,
       });
       const worker = openWorker({
         url: config.REDIS_URL,
@@ -75,23 +83,28 @@ export async function runnerOf(
       return {
         ready: () => worker.fault(),
         stop: async () => {
-          stopping.abort();
           const stopped = worker.stop();
           await Promise.race([stopped, pause(Math.min(PATIENCE_MS, config.SHUTDOWN_TIMEOUT_MS / 10))]);
           leases.endAll('shutdown');
-          await stopped;
+          await Promise.race([stopped, ended(leases)]);
           heartbeatEnd.abort();
           await (resources as Closable | undefined)?.close?.();
           await inbox.close();
+          const left = worker.busy();
           worker.close();
+          if (left > 0) {
+            throw new Error(
+              `redis does not answer: ${left} jobs could not be handed back; their messages are free, and the jobs come again when they stall`,
+            );
+          }
         },
       };
     },
   };
 }
 
-async function openResources(processor: Processor, env: NodeJS.ProcessEnv): Promise<unknown> {
-  const settings =
-    processor.settings === undefined ? {} : readOwnSettings(env, processor.settings, processor.name);
-  return processor.open?.(settings);
+/** Every run has ended, and Redis had a moment to hear of it: its own close waits for a Redis that is away. */
+async function ended(leases: Leases): Promise<void> {
+  while (leases.running > 0) await pause(50);
+  await pause(REDIS_MS);
 }

@@ -6,6 +6,11 @@ export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError';
 }
 
+/** A start that was given up because the process has to stop: nothing failed. */
+export class StoppedEarly extends Error {
+  override readonly name = 'StoppedEarly';
+}
+
 /** Whatever was thrown, as an Error: `throw undefined`, a string or a plain object too. */
 export function toError(thrown: unknown): Error {
   if (thrown instanceof Error) return thrown;

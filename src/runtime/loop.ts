@@ -1,3 +1,5 @@
+import { StoppedEarly } from './errors.js';
+
 /** Waits, or ends at once when the signal aborts. Never rejects. */
 export function pause(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
@@ -27,6 +29,24 @@ export async function bounded<T>(what: string, ms: number, promise: Promise<T>):
     return await Promise.race([promise, late]);
   } finally {
     clearTimeout(timer);
+  }
+}
+
+/**
+ * The promise's own end, for what a start waits for.
+ * @throws {StoppedEarly} when `signal` aborts first
+ */
+export async function unlessStopped<T>(signal: AbortSignal, what: string, promise: Promise<T>): Promise<T> {
+  let stop: () => void = () => undefined;
+  const stopped = new Promise<never>((_, reject) => {
+    stop = () => reject(new StoppedEarly(`stopped before ${what}`));
+    signal.addEventListener('abort', stop, { once: true });
+    if (signal.aborted) stop();
+  });
+  try {
+    return await Promise.race([promise, stopped]);
+  } finally {
+    signal.removeEventListener('abort', stop);
   }
 }
 

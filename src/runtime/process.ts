@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { readConfig } from './config.js';
-import { ConfigurationError, describe, EXIT_CONFIG, toError } from './errors.js';
+import { ConfigurationError, describe, EXIT_CONFIG, StoppedEarly, toError } from './errors.js';
 import { serveHealth, type HealthServer } from './health.js';
 import { createLog, type Log } from './log.js';
 import { noProbe, type Probe } from './probe.js';
@@ -24,6 +24,8 @@ export interface ProcessContext<N extends NeededName> {
   /** Unique for this run of this process: the owner of its leases and locks. */
   readonly instance: string;
   readonly probe: Probe;
+  /** Aborts when the process begins to stop, even before `start` has ended: what waits in it ends then. */
+  readonly signal: AbortSignal;
   /** Ends the process as failed: for what only a restart can mend. */
   readonly fail: (error: Error) => void;
 }
@@ -74,7 +76,15 @@ async function run<N extends NeededName>(
     if (config.PORT !== 0 && type.health !== false)
       health = await serveHealth(config.HOST, config.PORT, ready);
 
-    const starting = type.start({ config, env, log, instance, probe, fail: ending.fail });
+    const starting = type.start({
+      config,
+      env,
+      log,
+      instance,
+      probe,
+      signal: ending.signal,
+      fail: ending.fail,
+    });
     // A stop may come before the start is over: a store that cannot be reached must not hold the process.
     const first = await Promise.race([starting, ending.promise]);
     if ('ready' in first) {
@@ -117,6 +127,7 @@ async function stopWithin(timeoutMs: number, starting: Promise<Service>, log: Lo
       );
     return done;
   } catch (error) {
+    if (error instanceof StoppedEarly) return true;
     log.error({ event: 'process.stop.failed', err: error }, 'stopping failed');
     return false;
   } finally {
@@ -138,6 +149,7 @@ function reportStartFault(name: string, thrown: unknown, log: Log): number {
 
 interface Ending {
   readonly promise: Promise<{ why: string; error?: Error }>;
+  readonly signal: AbortSignal;
   readonly fail: (error: Error) => void;
 }
 
@@ -154,5 +166,7 @@ function endOfProcess(): Ending {
   // State after an uncaught error is unknown: stop what can be stopped, and let the supervisor start anew.
   process.on('uncaughtException', fail);
   process.on('unhandledRejection', (thrown) => fail(toError(thrown)));
-  return { promise, fail };
+  const stopping = new AbortController();
+  void promise.then(() => stopping.abort());
+  return { promise, signal: stopping.signal, fail };
 }

@@ -13,7 +13,7 @@ const MAX_LOOK_MS = 600_000;
 export const sweeper: ProcessType<'MONGODB_URI' | 'REDIS_URL'> = {
   name: 'sweeper',
   needs: ['MONGODB_URI', 'REDIS_URL'],
-  start: async ({ config, log, instance, probe }) => {
+  start: async ({ config, log, instance, probe, signal }) => {
     const catalog = await openCatalog(config.TWINBOX_PROCESSORS);
     const actors = await Promise.all(
       catalog.map(async ({ name, load }) => ({
@@ -25,7 +25,6 @@ export const sweeper: ProcessType<'MONGODB_URI' | 'REDIS_URL'> = {
       })),
     );
     const names = actors.map(({ name }) => name);
-    const stopping = new AbortController();
     const inbox = openInbox(config.MONGODB_URI, instance);
     const queues = openQueues({
       url: config.REDIS_URL,
@@ -34,17 +33,17 @@ export const sweeper: ProcessType<'MONGODB_URI' | 'REDIS_URL'> = {
       maxWaiting: config.QUEUE_MAX_WAITING,
       log,
     });
-    await waitForInbox(inbox, names, config.INBOX_RETENTION_SECONDS, log, stopping.signal);
+    await waitForInbox(inbox, names, config.INBOX_RETENTION_SECONDS, log, signal);
 
     const policy = { minAgeMs: config.SWEEP_MIN_AGE_MS, maxLookMs: MAX_LOOK_MS, leaseMs: config.LEASE_MS };
     const deps: SweepDeps = { inbox, queues, actors, policy, log, probe };
     const lockMs = config.SWEEP_INTERVAL_MS * 3 + 10_000;
     let fault: string | undefined;
     const run = async (): Promise<void> => {
-      while (!isOver(stopping.signal)) {
+      while (!isOver(signal)) {
         try {
           if (await holdLock(inbox, LOCK, instance, lockMs)) {
-            const result = await sweep(deps, stopping.signal);
+            const result = await sweep(deps, signal);
             if (Object.keys(result).some((end) => end !== 'leave'))
               log.info({ event: 'sweep.done', ...result }, 'swept');
           }
@@ -53,14 +52,13 @@ export const sweeper: ProcessType<'MONGODB_URI' | 'REDIS_URL'> = {
           fault = `cannot sweep: ${describe(error)}`;
           log.warn({ event: 'sweep.stores', err: error }, fault);
         }
-        await pause(config.SWEEP_INTERVAL_MS, stopping.signal);
+        await pause(config.SWEEP_INTERVAL_MS, signal);
       }
     };
     const running = run();
     return {
       ready: () => fault,
       stop: async () => {
-        stopping.abort();
         await running;
         await freeLock(inbox, LOCK, instance).catch(() => undefined); // it runs out by itself
         await inbox.close();

@@ -85,6 +85,7 @@ test('a message whose claim was under way when the process began to stop is hand
     log: LOG,
     probe: noProbe,
     random: Math.random,
+    fail: (error) => expect.unreachable(error.message),
   });
   await record(bench.inbox, ACTOR, [envelope('stop')], 60_000);
   const ended = run({ messageId: 'stop', generation: 1, jobId: jobId('stop', 1) });

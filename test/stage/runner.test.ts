@@ -266,6 +266,7 @@ test('a message is not run again in its process while its stamp is under way, th
     log: LOG,
     probe: noProbe,
     random: Math.random,
+    fail: (error) => expect.unreachable(error.message),
   });
   await record(bench.inbox, 'receipt', [envelope('twice')], 60_000);
   const item = { messageId: 'twice', generation: 1, jobId: jobId('twice', 1) };

@@ -13,12 +13,14 @@ export interface Proxy {
   reset(): void;
   /** Takes and passes nothing any more, in one direction or both, while connections stay open: a half-open peer. */
   freeze(direction?: 'to-server' | 'to-client' | 'both'): void;
+  /** The connections that are open now fall silent for good, without an end; new ones are passed. */
+  strand(): void;
   heal(): void;
   close(): Promise<void>;
 }
 
 export async function startProxy(target: { host: string; port: number }): Promise<Proxy> {
-  const pairs = new Set<{ client: Socket; upstream: Socket }>();
+  const pairs = new Set<{ client: Socket; upstream: Socket; stranded: boolean }>();
   let refusing = false;
   let frozen: 'to-server' | 'to-client' | 'both' | undefined;
   let accepted = 0;
@@ -30,10 +32,11 @@ export async function startProxy(target: { host: string; port: number }): Promis
       return;
     }
     const upstream = createConnection(target);
-    const pair = { client, upstream };
+    const pair = { client, upstream, stranded: false };
     pairs.add(pair);
     const held = { client: [] as Buffer[], upstream: [] as Buffer[] };
     const pass = (to: 'client' | 'upstream', chunk: Buffer): void => {
+      if (pair.stranded) return;
       const stopped = frozen === 'both' || frozen === (to === 'client' ? 'to-client' : 'to-server');
       if (stopped) held[to].push(chunk);
       else pair[to].write(Buffer.concat([...held[to].splice(0), chunk]));
@@ -77,6 +80,9 @@ export async function startProxy(target: { host: string; port: number }): Promis
     reset: resetAll,
     freeze: (direction = 'both') => {
       frozen = direction;
+    },
+    strand: () => {
+      for (const pair of pairs) pair.stranded = true;
     },
     heal: () => {
       refusing = false;
