@@ -1,20 +1,5 @@
 import type { Client } from 'pg';
 
-export interface OutboxRow {
-  /** bigint as text: larger ones do not fit a number. */
-  readonly id: string;
-  readonly eventId: string;
-  readonly type: string;
-  readonly routingKey: string | null;
-  readonly key: string | null;
-  readonly body: Buffer;
-  readonly contentType: string;
-  readonly headers: Readonly<Record<string, unknown>>;
-  /** Milliseconds since 1970, by Postgres' clock. */
-  readonly createdAtMs: number;
-  readonly attempts: number;
-}
-
 /** What to write into a row that was not confirmed. */
 export interface RowFailure {
   readonly id: string;
@@ -31,17 +16,6 @@ export interface OutboxCounts {
   readonly oldestPendingSeconds: number | null;
 }
 
-/** Any fixed number of our own, told apart from the migrations' by its value. */
-const OWNER_LOCK = 7_465_646_202;
-
-/** True when this session owns the outbox now. The lock dies with the session, as does the right to mark. */
-export async function tryOwn(session: Client): Promise<boolean> {
-  const { rows } = await session.query<{ own: boolean }>('SELECT pg_try_advisory_lock($1) AS own', [
-    OWNER_LOCK,
-  ]);
-  return rows[0]?.own === true;
-}
-
 /** True while the session may write: false on a standby, or when the server was made read-only. */
 export async function isWritable(session: Client): Promise<boolean> {
   const { rows } = await session.query<{ readonly: string }>(
@@ -50,34 +24,14 @@ export async function isWritable(session: Client): Promise<boolean> {
   return rows[0]?.readonly === 'off';
 }
 
-/**
- * The oldest rows that are due, in the order of their ids. Never `id > last`: an id is drawn at INSERT and
- * seen at COMMIT, so the rows of a slow transaction come up below ids that were read long before.
- * (`ORDER BY id` alone would mean the answer's own column, which is text: 10 before 9, and no index.)
- */
-export async function selectPending(session: Client, limit: number): Promise<OutboxRow[]> {
-  const { rows } = await session.query<OutboxRow>(
-    `SELECT id::text AS id, event_id::text AS "eventId", type, routing_key AS "routingKey", key, body,
-            content_type AS "contentType", headers, attempts,
-            (extract(epoch FROM created_at) * 1000)::float8 AS "createdAtMs"
-       FROM outbox
-      WHERE published_at IS NULL AND parked_at IS NULL
-        AND (next_attempt_at IS NULL OR next_attempt_at <= clock_timestamp())
-        AND (publish_after IS NULL OR publish_after <= clock_timestamp())
-      ORDER BY outbox.id
-      LIMIT $1`,
-    [limit],
-  );
-  return rows;
-}
-
 /** Marks what the broker confirmed. @returns how many rows were not marked before */
 export async function markPublished(session: Client, ids: readonly string[]): Promise<number> {
-  const { rowCount } = await session.query(
-    `UPDATE outbox SET published_at = clock_timestamp(), last_error = NULL, next_attempt_at = NULL
-      WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND parked_at IS NULL`,
-    [ids],
-  );
+  const { rowCount } = await session.query({
+    name: 'outbox-mark',
+    text: `UPDATE outbox SET published_at = clock_timestamp(), last_error = NULL, next_attempt_at = NULL
+            WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND parked_at IS NULL`,
+    values: [ids],
+  });
   return rowCount ?? 0;
 }
 

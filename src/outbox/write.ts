@@ -1,100 +1,92 @@
-import type { Pool, PoolClient, QueryResult } from 'pg';
+import { checkEvent, type OutboxEvent, type WriteOptions } from './event.js';
+import { withTrace } from './trace.js';
+import { isOutside, isPool } from './transaction.js';
 
-/** What a transaction offers: a `pg` client, or anything with its `query`. */
+/** What the statement is given: text and bytes alone, which every driver passes on alike. */
+export type OutboxParam = string | Buffer | null;
+
+/** A `pg` client inside a transaction, or anything with its `query`. */
 export interface Queryable {
-  query(text: string, values?: unknown[]): Promise<Pick<QueryResult, 'rows' | 'rowCount'>>;
+  query(text: string, values?: unknown[]): PromiseLike<unknown>;
 }
-
-export interface OutboxEvent {
-  /** What happened, as `order.placed`; also the routing key unless `routingKey` is given. At most 255 bytes. */
-  readonly type: string;
-  /** A Buffer is sent as it is; everything else as JSON. */
-  readonly body: unknown;
-  /** Events of one key keep their order. At most 1,024 bytes. Not together with `publishAfter`. */
-  readonly key?: string;
-  /** A UUID of your own; default: made by Postgres. */
-  readonly eventId?: string;
-  readonly routingKey?: string;
-  /** Default `application/json`. */
-  readonly contentType?: string;
-  readonly headers?: Readonly<Record<string, string | number | boolean>>;
-  readonly publishAfter?: Date;
-}
-
-/** Headers by which a publisher can make the broker do something else than route. */
-const BROKER_HEADERS = ['CC', 'BCC'];
 
 /**
- * Writes the event into the outbox, in the transaction of `tx`: it is published if, and only if, that
- * transaction commits.
- * @throws {TypeError} for what cannot be sent; the database's own error for what the table refuses
+ * Sends a statement of `$1` to `$8`, each once and in this order, inside the caller's transaction, and answers its
+ * rows: an array, or an object with `rows`.
+ */
+export type QueryFunction = (text: string, params: OutboxParam[]) => PromiseLike<unknown>;
+
+export interface WrittenEvent {
+  /** The UUID that it keeps all the way: AMQP message_id, inbox messageId. */
+  readonly eventId: string;
+  /** The row's id, a bigint as text. */
+  readonly id: string;
+}
+
+/** A parameter is cast from text, or drivers that ask for its type (Prisma) would want a value of that type. */
+const INSERT = `
+  INSERT INTO outbox (event_id, type, routing_key, key, body, content_type, headers, publish_after)
+  VALUES (coalesce($1::text::uuid, gen_random_uuid()), $2::text, $3::text, $4::text, $5::bytea,
+          coalesce($6::text, 'application/json'), $7::text::jsonb, $8::text::timestamptz)
+  RETURNING event_id::text AS "eventId", id::text AS id`;
+
+/**
+ * Writes the event into the outbox, in the transaction of `tx`: it is published if, and only if, that transaction
+ * commits. The trace of the active OpenTelemetry span goes along.
+ * @param tx a `pg` client in a transaction, or a function that queries in one (docs/writing-events.md)
+ * @throws {InvalidEventError} with all faults of the event, before anything is sent
+ * @throws {TypeError} `tx` is a pool, or a client without a transaction
+ * @throws the driver's own error for what the server refuses
  */
 export async function writeEvent(
-  tx: Queryable,
+  tx: Queryable | QueryFunction,
   event: OutboxEvent,
-): Promise<{ eventId: string; id: string }> {
-  const forbidden = Object.keys(event.headers ?? {}).filter((name) => BROKER_HEADERS.includes(name));
-  if (forbidden.length > 0) {
+  options?: WriteOptions,
+): Promise<WrittenEvent> {
+  const send = queryOf(tx);
+  const body = checkEvent(event, options);
+  const answer = await send(INSERT, [
+    event.eventId ?? null,
+    event.type,
+    event.routingKey ?? null,
+    event.key ?? null,
+    body,
+    event.contentType ?? null,
+    JSON.stringify({ ...withTrace(event.headers ?? {}) }),
+    event.publishAfter?.toISOString() ?? null,
+  ]);
+  return firstRow(answer);
+}
+
+function queryOf(tx: Queryable | QueryFunction): QueryFunction {
+  if (typeof tx === 'function') return tx;
+  // What JavaScript may bring.
+  if (typeof tx !== 'object' || (tx as unknown) === null || typeof tx.query !== 'function')
     throw new TypeError(
-      `writeEvent: the headers ${forbidden.join(', ')} have a meaning for the broker; use another name`,
+      'writeEvent: tx must be a pg client in a transaction, or a function (text, params) => rows',
     );
-  }
-  const { rows } = await tx.query(
-    `INSERT INTO outbox (event_id, type, routing_key, key, body, content_type, headers, publish_after)
-     VALUES (coalesce($1::uuid, gen_random_uuid()), $2, $3, $4, $5, coalesce($6, 'application/json'), $7, $8)
-     RETURNING event_id AS "eventId", id::text AS id`,
-    [
-      event.eventId ?? null,
-      event.type,
-      event.routingKey ?? null,
-      event.key ?? null,
-      encode(event.body),
-      event.contentType ?? null,
-      JSON.stringify(event.headers ?? {}),
-      event.publishAfter ?? null,
-    ],
-  );
-  return rows[0] as { eventId: string; id: string };
+  if (isPool(tx))
+    throw new TypeError(
+      'writeEvent: tx is a Pool, so the event would be written outside your transaction: use the client that ' +
+        'inTransaction(pool, async (tx) => …) gives, or the one of pool.connect() after BEGIN',
+    );
+  if (isOutside(tx as object))
+    throw new TypeError(
+      'writeEvent: the client is in no transaction, so the event would stand without your change: ' +
+        'await BEGIN first, or use inTransaction(pool, async (tx) => …)',
+    );
+  return (text, params) => tx.query(text, params);
 }
 
-function encode(body: unknown): Buffer {
-  if (Buffer.isBuffer(body)) return body;
-  const json = JSON.stringify(body) as string | undefined;
-  if (json === undefined)
-    throw new TypeError('writeEvent: body is undefined, a function or a symbol: JSON has no such thing');
-  return Buffer.from(json, 'utf8');
-}
-
-/**
- * Runs `work` in one transaction. An aborted transaction answers COMMIT with ROLLBACK and no error at all;
- * that is noticed here, since it would lose the business change and its event together in silence.
- * @throws what `work` throws (after a rollback), or an Error when the commit did not commit
- */
-export async function inTransaction<T>(pool: Pool, work: (tx: PoolClient) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  // A client that dies while it is checked out emits 'error', which nobody else listens to then.
-  let broken: Error | undefined;
-  const onError = (error: Error): void => {
-    broken = error;
-  };
-  client.on('error', onError);
-  try {
-    await client.query('BEGIN');
-    const result = await work(client);
-    const { command } = await client.query('COMMIT');
-    if (command !== 'COMMIT') {
-      throw new Error(
-        `the transaction was not committed (the server answered ${command}): a statement in it failed and its error was swallowed`,
-      );
-    }
-    return result;
-  } catch (error) {
-    await client.query('ROLLBACK').catch((rollbackError: unknown) => {
-      broken ??= rollbackError as Error; // a connection in an unknown state goes back to nobody
-    });
-    throw error;
-  } finally {
-    client.off('error', onError);
-    client.release(broken);
-  }
+/** @throws {Error} the function answered something else than rows: whether the event was written is its secret */
+function firstRow(answer: unknown): WrittenEvent {
+  const rows: unknown =
+    typeof answer === 'object' && answer !== null && 'rows' in answer ? answer.rows : answer;
+  const row = (Array.isArray(rows) ? rows[0] : undefined) as Partial<WrittenEvent> | undefined;
+  if (typeof row?.eventId !== 'string' || typeof row.id !== 'string')
+    throw new Error(
+      'writeEvent: the query function did not answer with the row that was written: it must return the rows, ' +
+        'or an object with rows, of (text, params). Roll the transaction back',
+    );
+  return { eventId: row.eventId, id: row.id };
 }
