@@ -1,9 +1,11 @@
-import type { Socket } from 'node:net';
-import { connect, type Channel, type ChannelModel, type ConfirmChannel } from 'amqplib';
-import { describe } from '../runtime/errors.js';
-import type { Log } from '../runtime/log.js';
+import type { Channel, ChannelModel, ConfirmChannel } from 'amqplib';
+import { ConfigurationError, describe } from '../runtime/errors.js';
+import { sparsely, type Log } from '../runtime/log.js';
 import { bounded, pause, TimeoutError } from '../runtime/loop.js';
 import { backoffMs } from '../runtime/retry.js';
+import type { BrokerSource } from './access.js';
+import { createDialer, destroy, socketOf, type Dialled } from './dial.js';
+import { explain } from './explain.js';
 
 /** One duty on the connection, with a channel of its own. */
 export interface Role<C extends Channel = Channel> {
@@ -18,6 +20,9 @@ export interface Role<C extends Channel = Channel> {
 /** Reply code and text of a channel that the broker closed. */
 export interface ChannelFault {
   readonly code?: number;
+  /** The call that it is about, by the protocol's numbers. */
+  readonly classId?: number;
+  readonly methodId?: number;
   readonly message: string;
 }
 
@@ -30,37 +35,52 @@ export interface BrokerConnection {
 }
 
 export interface ConnectionOptions {
-  readonly url: string;
+  /** Asked anew at each connecting where it is a function. */
+  readonly url: BrokerSource;
   /** Shown in the broker's list of connections. */
   readonly name: string;
   readonly log: Log;
   readonly roles: readonly Role<never>[];
+  /**
+   * Something that a role declares exists and differs, and the role has never been up: no retry will mend that. Without
+   * this it is tried again all the same, and told in the log once a minute.
+   */
+  readonly onMismatch?: (error: ConfigurationError) => void;
 }
 
 const CONNECT_MS = 8_000;
 const SETUP_MS = 10_000;
 const CLOSE_MS = 2_000;
-/** The broker's own 60 s would leave a half-open connection unnoticed for up to three minutes. */
-const HEARTBEAT_SECONDS = '10';
 const STABLE_MS = 30_000;
+/** From one dial to the next at the least, where the connection was whole in between. */
+const SPACING_MS = 1_000;
 const BACKOFF = { firstMs: 200, capMs: 10_000 };
+/** A refusal stays as it is until somebody acts. */
+const REFUSAL_LOG_MS = 60_000;
 
 /**
  * Keeps one connection and the channel of every role alive until `close`. The library's own recovery repairs
  * connections but never channels or deleted queues, and pooled managers ack on the wrong channel after a
  * reconnect: both lose messages. State follows 'close' alone: a restart of the broker emits nothing else.
  */
-export function openConnection({ url, name, log, roles }: ConnectionOptions): BrokerConnection {
+export function openConnection(options: ConnectionOptions): BrokerConnection {
+  const { name, log, roles } = options;
+  const dial = createDialer(options.url);
   const stopping = new AbortController();
   const stopped = (): boolean => stopping.signal.aborted;
   let current: ChannelModel | undefined;
   let blockedBy: string | undefined;
   let fault: string | undefined = 'not connected yet';
   const upRoles = new Set<string>();
+  const everUp = new Set<string>();
+  /** Set up on the last connection. */
+  const upSince = new Set<string>();
+  /** Why the broker refuses to set a role up. */
+  const refusals = new Map<string, string>();
+  const rarely = sparsely(REFUSAL_LOG_MS);
   const channels = new Set<Channel>();
 
-  const runConnection = async (): Promise<void> => {
-    const model = await dial(url, name);
+  const runConnection = async ({ model, place }: Dialled): Promise<void> => {
     if (stopped()) {
       destroy(model);
       return;
@@ -89,7 +109,8 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     void closed.then(() => gone.abort());
     current = model;
     fault = undefined;
-    log.info({ event: 'broker.connected' }, 'connected to the broker');
+    upSince.clear();
+    log.info({ event: 'broker.connected', place }, 'connected to the broker');
     const running = roles.map((role) => runRole(model, role as Role, gone.signal, () => said));
     await closed;
     current = undefined;
@@ -106,18 +127,19 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     for (let failures = 0; !gone.aborted && !stopped();) {
       const since = Date.now();
       try {
-        const fault = await holdChannel(model, role, gone, channels, said, () => upRoles.add(role.name));
+        const fault = await holdChannel(model, role, gone, channels, said, () => {
+          upRoles.add(role.name);
+          everUp.add(role.name);
+          upSince.add(role.name);
+          refusals.delete(role.name);
+        });
         if (fault !== undefined)
           log.warn(
             { event: 'broker.channel.closed', role: role.name, code: fault.code, reason: fault.message },
-            `the channel of ${role.name} was closed; opening another`,
+            `the channel of ${role.name} was closed (${explain(fault)?.text ?? fault.message}); opening another`,
           );
       } catch (error) {
-        if (current === model)
-          log.warn(
-            { event: 'broker.role.failed', role: role.name, err: error },
-            `cannot set up ${role.name}: ${describe(error)}`,
-          );
+        if (current === model) tellFailure(role, error);
         // A call without an answer: the connection is half-open or wedged, whole.
         if (error instanceof TimeoutError) destroy(model);
       }
@@ -127,19 +149,39 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
     }
   };
 
+  const tellFailure = (role: Role, error: unknown): void => {
+    const refusal = explain(error);
+    const text = `cannot set up ${role.name}: ${refusal?.text ?? describe(error)}`;
+    const fields = { event: 'broker.role.failed', role: role.name, err: error };
+    if (refusal === undefined) {
+      refusals.delete(role.name);
+      log.warn(fields, text);
+      return;
+    }
+    refusals.set(role.name, text);
+    rarely(text, () => log.error(fields, `${text} (tried again; told once a minute)`));
+    if (refusal.kind === 'mismatch' && !everUp.has(role.name))
+      options.onMismatch?.(new ConfigurationError(refusal.text));
+  };
+
   const run = async (): Promise<void> => {
     for (let failures = 0; !stopped();) {
       const since = Date.now();
       try {
-        await runConnection();
+        await runConnection(await dial(name, CONNECT_MS, stopped));
         fault = 'the connection to the broker is gone';
         if (!stopped()) log.warn({ event: 'broker.gone' }, fault);
       } catch (error) {
         fault = `the broker cannot be reached: ${describe(error)}`;
         log.warn({ event: 'broker.unreachable', err: error }, fault);
       }
-      failures = Date.now() - since > STABLE_MS ? 1 : failures + 1;
-      await pause(backoffMs(failures, BACKOFF, Math.random()), stopping.signal);
+      const lastedMs = Date.now() - since;
+      const wasUp = roles.length > 0 && roles.every((role) => upSince.has(role.name));
+      failures = wasUp || lastedMs > STABLE_MS ? 1 : failures + 1;
+      // One that is set up and falls at the first delivery again and again (headers that the client library cannot
+      // decode) ends by the delivery limit: soon, but not at full speed.
+      const waitMs = backoffMs(failures, BACKOFF, Math.random());
+      await pause(wasUp ? Math.max(waitMs, SPACING_MS - lastedMs) : waitMs, stopping.signal);
     }
   };
   const running = run();
@@ -149,7 +191,7 @@ export function openConnection({ url, name, log, roles }: ConnectionOptions): Br
       fault ??
       roles
         .filter((role) => !upRoles.has(role.name))
-        .map((role) => `${role.name} is not attached to the broker`)[0],
+        .map(({ name: role }) => refusals.get(role) ?? `${role} is not attached to the broker`)[0],
     blocked: () => blockedBy,
     close: async () => {
       stopping.abort();
@@ -211,7 +253,7 @@ async function holdChannel(
       Promise.race([
         role.setup(channel),
         closed.then(() =>
-          Promise.reject(new Error(fault?.message ?? 'the channel was closed during its set-up')),
+          Promise.reject(Object.assign(new Error('the channel was closed during its set-up'), fault)),
         ),
       ]),
     );
@@ -225,8 +267,11 @@ async function holdChannel(
   }
 }
 
-function faultOf({ message, code }: Error & { code?: unknown }): ChannelFault {
-  return { message, ...(typeof code === 'number' ? { code } : {}) };
+function faultOf(error: Error & Partial<Record<'code' | 'classId' | 'methodId', unknown>>): ChannelFault {
+  const numbers = (['code', 'classId', 'methodId'] as const).flatMap((name) =>
+    typeof error[name] === 'number' ? [[name, error[name]]] : [],
+  );
+  return { message: error.message, ...(Object.fromEntries(numbers) as Omit<ChannelFault, 'message'>) };
 }
 
 /** @returns false when the broker did not answer */
@@ -235,44 +280,6 @@ async function closeQuietly(channel: Channel): Promise<boolean> {
     () => true,
     (error: unknown) => !(error instanceof TimeoutError), // else: it was closed already
   );
-}
-
-/** Connects within a limit; a connection that opens after it is dropped, or every try would leave one behind. */
-async function dial(url: string, name: string): Promise<ChannelModel> {
-  const opening = connect(withHeartbeat(url), {
-    timeout: CONNECT_MS,
-    noDelay: true,
-    keepAlive: true,
-    clientProperties: { connection_name: name },
-  });
-  try {
-    return await bounded('connecting to the broker', CONNECT_MS + 1_000, opening);
-  } catch (error) {
-    opening.then(
-      (late) => {
-        late.on('error', () => undefined);
-        destroy(late);
-      },
-      () => undefined,
-    );
-    throw error;
-  }
-}
-
-/** The library offers no hard close; the socket does. */
-function destroy(model: ChannelModel): void {
-  socketOf(model).destroy();
-}
-
-function socketOf(model: ChannelModel): Socket {
-  return (model as unknown as { connection: { stream: Socket } }).connection.stream;
-}
-
-/** An address that names a heartbeat keeps it. */
-function withHeartbeat(address: string): string {
-  const url = new URL(address);
-  if (!url.searchParams.has('heartbeat')) url.searchParams.set('heartbeat', HEARTBEAT_SECONDS);
-  return url.href;
 }
 
 export type { Channel, ConfirmChannel };

@@ -2,6 +2,8 @@ import type { Channel, ConsumeMessage } from 'amqplib';
 import type { RawDelivery } from '../message/index.js';
 import { bounded } from '../runtime/loop.js';
 import type { Role } from './connection.js';
+import { corkOf } from './cork.js';
+import { acked, delivered, HELD_BYTES, isWorthChanging, NOTHING_SEEN, prefetchFor } from './prefetch.js';
 import { declareMailbox, mailboxQueue } from './topology.js';
 
 /** One delivery, bound to the channel that brought it: on another channel its tag means another message. */
@@ -27,7 +29,7 @@ export interface Consumer {
 export interface ConsumerOptions {
   readonly actor: string;
   readonly subscribes: readonly string[] | undefined;
-  /** Deliveries held unacked by this consumer. */
+  /** Deliveries held unacked by this consumer, at most. */
   readonly prefetch: number;
   /** Must not throw. */
   readonly onDelivery: (delivery: Delivery) => void;
@@ -35,33 +37,83 @@ export interface ConsumerOptions {
 
 /** A cancel without an answer: the channel is as good as gone, and its deliveries come again. */
 const CANCEL_MS = 2_000;
+const SURVIVED_MS = 5_000;
 
 /** Consumes the mailbox of one actor; declares it first, so that a deleted queue comes back. */
 export function createConsumer({ actor, subscribes, prefetch, onDelivery }: ConsumerOptions): Consumer {
   let channel: Channel | undefined;
-  let tag: string | undefined;
-  let answeredTag: string | undefined;
+  let together: () => void = () => undefined;
+  /** The consumer that the broker knows, or is being told of. */
+  let current: { readonly tag: string; readonly prefetch: number; answered: boolean } | undefined;
   let paused = false;
   let consumes = 0;
+  let seen = NOTHING_SEEN;
+  let aligning: Promise<void> | undefined;
+  let again = false;
+  let surviving: NodeJS.Timeout | undefined;
 
-  /** The tag is ours and known before the answer: a pause or resume in between must find this consumer. */
-  const consume = async (open: Channel): Promise<void> => {
-    consumes += 1;
-    const consumerTag = `twinbox-${consumes}`;
-    tag = consumerTag;
-    const take = (message: ConsumeMessage | null): void => {
-      // null: the broker cancelled the consumer; the connection sees the same as an event and sets up anew.
-      if (message !== null) onDelivery(bind(open, message, () => channel === open));
+  const wanted = (): number => prefetchFor(seen, { most: prefetch, bytes: HELD_BYTES });
+  const isAligned = (): boolean =>
+    paused ? current === undefined : current !== undefined && !isWorthChanging(current.prefetch, wanted());
+
+  const take = (open: Channel, message: ConsumeMessage | null): void => {
+    // null: the broker cancelled the consumer; the connection sees the same as an event and sets up anew.
+    if (message === null) return;
+    if (surviving === undefined) {
+      // Held that long, by an inbox that does not take it or does not answer, it is no message that kills its consumer.
+      surviving = setTimeout(() => {
+        if (channel !== open) return;
+        seen = { ...seen, fresh: true };
+        void quietly(align);
+      }, SURVIVED_MS).unref();
+    }
+    seen = delivered(seen, message.content.length);
+    const onAck = (): void => {
+      if (channel !== open) return;
+      together();
+      seen = acked(seen, message.fields.redelivered);
+      if (!isAligned()) void quietly(align);
     };
-    await open.consume(mailboxQueue(actor), take, { consumerTag });
-    answeredTag = consumerTag;
+    onDelivery(bind(open, message, onAck, () => channel === open));
+    if (!isAligned()) void quietly(align);
   };
 
-  const stopTaking = async (): Promise<void> => {
-    const [open, consumerTag] = [channel, tag];
-    tag = undefined;
-    if (open !== undefined && consumerTag !== undefined)
-      await quietly(() => bounded('cancel', CANCEL_MS, open.cancel(consumerTag)));
+  /** The prefetch counts for each consumer, and for those alone that begin after it: another count, another consumer. */
+  const alignOnce = async (open: Channel): Promise<void> => {
+    if (current !== undefined) {
+      const { tag } = current;
+      current = undefined;
+      await bounded('cancel', CANCEL_MS, open.cancel(tag));
+    }
+    if (paused || channel !== open) return;
+    consumes += 1;
+    const mine = { tag: `twinbox-${consumes}`, prefetch: wanted(), answered: false };
+    current = mine;
+    await open.prefetch(mine.prefetch);
+    await open.consume(mailboxQueue(actor), (message) => take(open, message), { consumerTag: mine.tag });
+    mine.answered = true;
+  };
+
+  const alignAll = async (): Promise<void> => {
+    while (again) {
+      again = false;
+      const open = channel;
+      if (open === undefined || isAligned()) continue;
+      try {
+        await alignOnce(open);
+      } catch (error) {
+        if (channel === open) throw error;
+        again = true; // that channel is gone; there may be another
+      }
+    }
+  };
+  /** Brings the broker's consumer to what is wanted now. One at a time: a pause may come while a consumer begins. */
+  const align = (): Promise<void> => {
+    again = true;
+    aligning ??= alignAll().finally(() => {
+      aligning = undefined;
+    });
+    return aligning;
   };
 
   return {
@@ -70,30 +122,31 @@ export function createConsumer({ actor, subscribes, prefetch, onDelivery }: Cons
       confirm: false,
       setup: async (fresh) => {
         await declareMailbox(fresh, actor, subscribes);
-        await fresh.prefetch(prefetch);
         channel = fresh;
-        if (!paused) await consume(fresh);
+        together = corkOf(fresh);
+        await align();
       },
       down: () => {
         channel = undefined;
-        tag = undefined;
-        answeredTag = undefined;
+        current = undefined;
+        clearTimeout(surviving);
+        surviving = undefined;
+        seen = { ...NOTHING_SEEN, meanBytes: seen.meanBytes };
       },
     },
     pause: async () => {
       paused = true;
-      await stopTaking();
+      await quietly(align);
     },
     resume: async () => {
       paused = false;
-      const open = channel;
-      if (open !== undefined && tag === undefined) await quietly(() => consume(open));
+      await quietly(align);
     },
-    attached: () => tag !== undefined && tag === answeredTag,
+    attached: () => current?.answered === true,
   };
 }
 
-function bind(channel: Channel, message: ConsumeMessage, isOpen: () => boolean): Delivery {
+function bind(channel: Channel, message: ConsumeMessage, onAck: () => void, isOpen: () => boolean): Delivery {
   let settled = false;
   const once = (settle: () => void): boolean => {
     if (settled) return false;
@@ -109,7 +162,11 @@ function bind(channel: Channel, message: ConsumeMessage, isOpen: () => boolean):
     content: message.content,
     fields: message.fields,
     properties: message.properties as unknown as Record<string, unknown>,
-    ack: () => once(() => channel.ack(message)),
+    ack: () =>
+      once(() => {
+        onAck();
+        channel.ack(message);
+      }),
     giveBack: () => once(() => channel.nack(message, false, true)),
     alive: () => !settled && isOpen(),
   };

@@ -4,6 +4,16 @@ import type { Publication } from './publisher.js';
 import { DEAD_LETTER_EXCHANGE, mailboxQueue } from './topology.js';
 
 const MAX_DETAIL = 500;
+/** What a letter says of itself, whatever its message brought along. */
+const OWN = [
+  HEADER.reason,
+  HEADER.detail,
+  HEADER.exchange,
+  HEADER.routingKey,
+  HEADER.diedAtMs,
+  HEADER.replayedFrom,
+  HEADER.replayCount,
+] as const;
 let letters = 0;
 
 /**
@@ -36,6 +46,7 @@ export function deadLetterOf(
         [HEADER.detail]: detail.slice(0, MAX_DETAIL),
         [HEADER.exchange]: given[HEADER.exchange] ?? fields.exchange,
         [HEADER.routingKey]: given[HEADER.routingKey] ?? fields.routingKey,
+        [HEADER.diedAtMs]: Date.now(),
       },
     },
   };
@@ -44,11 +55,10 @@ export function deadLetterOf(
 /** The same letter with no header but its reason and origin, for headers that cannot be encoded again. */
 export function withoutForeignHeaders({ options, ...rest }: Publication): Publication {
   const kept = Object.fromEntries(
-    [HEADER.reason, HEADER.detail, HEADER.exchange, HEADER.routingKey].map((name) => [
-      name,
-      (options.headers as Record<string, unknown>)[name],
-    ]),
-  );
+    OWN.map((name) => [name, (options.headers as Record<string, unknown>)[name]]).filter(
+      ([, value]) => typeof value === 'string' || typeof value === 'number',
+    ),
+  ) as Record<string, string | number>;
   const detail = `${String(kept[HEADER.detail])} (its own headers could not be encoded again and are left out)`;
   return { ...rest, options: { ...options, headers: { ...kept, [HEADER.detail]: detail } } };
 }

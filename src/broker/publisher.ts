@@ -1,5 +1,6 @@
 import { IllegalOperationError, type ConfirmChannel, type Options } from 'amqplib';
 import type { ChannelFault, Role } from './connection.js';
+import { corkOf } from './cork.js';
 import { declareExchange } from './topology.js';
 
 /** What became of one publish. Only `confirmed` means that a queue holds the message. */
@@ -47,9 +48,12 @@ interface InFlight {
 export function createPublisher(options: {
   readonly name: string;
   readonly confirmTimeoutMs: number;
+  /** The broker blocks publishers: it has the messages and will answer, however long that takes. */
+  readonly blocked?: () => boolean;
 }): Publisher {
   const inFlight = new Map<string, InFlight>();
   let channel: ConfirmChannel | undefined;
+  let together: () => void = () => undefined;
 
   const down = (fault: ChannelFault | undefined): void => {
     channel = undefined;
@@ -78,6 +82,7 @@ export function createPublisher(options: {
       }
     });
     channel = fresh;
+    together = corkOf(fresh);
   };
 
   const publish = ({
@@ -98,13 +103,16 @@ export function createPublisher(options: {
         if (inFlight.get(messageId) === entry) inFlight.delete(messageId);
         resolve(outcome);
       };
-      const timer = setTimeout(() => {
-        settle({ kind: 'unknown', detail: `no confirm within ${options.confirmTimeoutMs} ms` });
-      }, options.confirmTimeoutMs);
+      const late = (): void => {
+        if (options.blocked?.() === true) timer = setTimeout(late, options.confirmTimeoutMs);
+        else settle({ kind: 'unknown', detail: `no confirm within ${options.confirmTimeoutMs} ms` });
+      };
+      let timer = setTimeout(late, options.confirmTimeoutMs);
       const anonymous = 'messageId' in properties && properties.messageId !== messageId;
       const entry: InFlight = { anonymous, settle };
       inFlight.set(messageId, entry);
       try {
+        together();
         open.publish(
           exchange,
           routingKey,
