@@ -8,6 +8,8 @@ export interface RelayPolicy {
   readonly maxAttempts: number;
   readonly backoff: BackoffPolicy;
   readonly maxBodyBytes: number;
+  /** A parked row holds the later rows of its key (RELAY_ON_PARKED=block). */
+  readonly parkedBlocks: boolean;
 }
 
 /** What a row's outcome means for the row. */
@@ -66,25 +68,59 @@ function retryOrPark(
 ): Verdict {
   const failures = row.attempts + 1;
   const retryInMs = failures >= maxAttempts ? null : backoffMs(failures, backoff, random);
-  return { kind: 'failure', failure: { id: row.id, retryInMs, error } };
+  return { kind: 'failure', failure: { id: row.id, retryInMs, error: storable(error) } };
 }
 
 function park(row: OutboxRow, error: string): Verdict {
-  return { kind: 'failure', failure: { id: row.id, retryInMs: null, error } };
+  return { kind: 'failure', failure: { id: row.id, retryInMs: null, error: storable(error) } };
 }
 
-/** Why a row is not sent at all, though the table took it; undefined when it can be. */
-export function unsendable(row: OutboxRow, { maxBodyBytes }: RelayPolicy): string | undefined {
+/** Postgres takes no NUL in a text: an error that quotes one would itself be refused, for ever. */
+function storable(error: string): string {
+  return error.replaceAll('\0', '').slice(0, 1_000);
+}
+
+/** What a broker said of its own limit, when it closed the channel over a row that was above it. */
+export interface BrokerLimit {
+  readonly bytes: number;
+  readonly said: string;
+}
+
+/** The broker's max_message_size, from its own words; it tells its limit to nobody otherwise. */
+export function limitIn(said: string): BrokerLimit | undefined {
+  const bytes = /larger than configured max size (\d+)/.exec(said)?.[1];
+  return bytes === undefined ? undefined : { bytes: Number(bytes), said };
+}
+
+/**
+ * Why a row is not sent at all, though the table took it; undefined when it can be.
+ * @param limit learnt from an earlier row: each further one would cost two channels
+ */
+export function unsendable(
+  row: OutboxRow,
+  { maxBodyBytes }: Pick<RelayPolicy, 'maxBodyBytes'>,
+  limit?: BrokerLimit,
+): string | undefined {
   if (row.body.length > maxBodyBytes)
     return `the body has ${row.body.length} bytes, more than MAX_BODY_BYTES = ${maxBodyBytes}`;
+  if (limit !== undefined && row.body.length > limit.bytes)
+    return `the body has ${row.body.length} bytes, and of another row the broker said: ${limit.said}`;
   const forbidden = Object.keys(row.headers).filter((name) => BROKER_HEADERS.includes(name));
   if (forbidden.length > 0)
     return `the headers ${forbidden.join(', ')} have a meaning for the broker (PRECONDITION_FAILED or copies to others)`;
   return undefined;
 }
 
+/** Ours alone: a row that carries one of these would forge its place in an order. */
+const OWN_HEADERS = new Set<string>([HEADER.key, HEADER.sequence, HEADER.createdAtMs]);
+
 /** The AMQP message of a row. */
 export function toPublication(row: OutboxRow): Publication {
+  const headers: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(row.headers)) if (!OWN_HEADERS.has(name)) headers[name] = value;
+  if (row.key !== null) headers[HEADER.key] = row.key;
+  headers[HEADER.sequence] = Number(row.id);
+  headers[HEADER.createdAtMs] = Math.floor(row.createdAtMs);
   return {
     exchange: EVENTS_EXCHANGE,
     routingKey: row.routingKey ?? row.type,
@@ -95,12 +131,7 @@ export function toPublication(row: OutboxRow): Publication {
       timestamp: Math.floor(row.createdAtMs / 1000), // AMQP counts seconds
       appId: 'twinbox',
       contentType: row.contentType,
-      headers: {
-        ...row.headers,
-        ...(row.key === null ? {} : { [HEADER.key]: row.key }),
-        [HEADER.sequence]: Number(row.id),
-        [HEADER.createdAtMs]: Math.floor(row.createdAtMs),
-      },
+      headers,
     },
   };
 }

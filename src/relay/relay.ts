@@ -1,155 +1,162 @@
-import type { Outcome, Publisher } from '../broker/index.js';
-import {
-  markPublished,
-  recordFailures,
-  selectPending,
-  type OutboxRow,
-  type OutboxSession,
-  type RowFailure,
-} from '../outbox/index.js';
+import type { Publisher } from '../broker/index.js';
+import { isBusy, listCandidates, loadRows, type OutboxRow, type OutboxSession } from '../outbox/index.js';
+import { createBell } from '../runtime/bell.js';
 import { describe } from '../runtime/errors.js';
-import type { Log } from '../runtime/log.js';
-import { isOver, pause } from '../runtime/loop.js';
+import { sparsely, type Log } from '../runtime/log.js';
 import type { Probe } from '../runtime/probe.js';
-import { judge, toPublication, unsendable, type RelayPolicy } from './decide.js';
+import { choose, FULL_BYTES, perSlot, pollMs } from './claim.js';
+import type { RelayPolicy } from './decide.js';
+import { createFlight } from './flight.js';
+import { createLedger } from './ledger.js';
+import { createSender } from './sender.js';
+import { createShare, type Share } from './share.js';
 
 export interface RelayDeps {
-  readonly session: OutboxSession;
   readonly publisher: Publisher;
   /** Why nothing may be claimed now (no channel, a blocked broker); undefined when it may. */
   readonly held: () => string | undefined;
   readonly policy: RelayPolicy;
+  /** Rows in flight: sent, and not yet settled in the table. */
   readonly window: number;
+  /** The longest wait between two looks. */
   readonly pollMs: number;
   readonly log: Log;
   readonly probe: Probe;
   readonly random: () => number;
 }
 
-const MARK_RETRY_MS = 200;
-/** The shortest wait between two looks; doubles up to `pollMs` while there is nothing to do. */
-const SHORTEST_POLL_MS = 5;
+export interface Relay {
+  /**
+   * Relays the slots that this session can get, until `signal` aborts and what was in flight is settled.
+   * @throws when the session is gone or Postgres refuses: what is in flight then stays, for the next session
+   */
+  run(session: OutboxSession, signal: AbortSignal): Promise<void>;
+  owns(slot: number): boolean;
+}
+
+/** One that cannot publish for so long leaves its slots to others. */
+const UNFIT_AFTER_MS = 5_000;
+/** A channel that just closed is not asked again in the same breath. */
+const AGAIN_MS = 50;
+/** The longest wait for something in flight; it rings. */
+const WAIT_MS = 250;
 
 /**
- * Relays as the owner of the outbox, until `signal` aborts or the session is gone: select, publish within the
- * window, mark what was confirmed, next. Nothing is claimed while a mark is owed.
- * @throws when Postgres refuses: the caller drops the session and becomes owner anew
+ * Claim, publish within the window, mark what was confirmed: each while the others are under way. Up to two windows are
+ * claimed ahead, so that a confirm makes room for a row that is there already.
  */
-export async function relayRows(deps: RelayDeps, signal: AbortSignal): Promise<void> {
-  const over = AbortSignal.any([signal, deps.session.gone]);
-  const suspects = new Set<string>();
-  let idleMs = SHORTEST_POLL_MS;
-  while (!over.aborted) {
-    if (deps.held() !== undefined) {
-      await pause(deps.pollMs, over);
-      continue;
-    }
-    const rows = await selectPending(deps.session.client, deps.window);
-    if (rows.length === 0) {
-      await pause(idleMs, over);
-      idleMs = Math.min(idleMs * 2, deps.pollMs);
-      continue;
-    }
-    idleMs = SHORTEST_POLL_MS;
-    deps.probe(
-      'relay.claimed',
-      rows.map(({ eventId }) => eventId),
+export function createRelay(deps: RelayDeps): Relay {
+  const { publisher, held, policy, window, log, probe, random } = deps;
+  const flight = createFlight();
+  const freed = createBell();
+  const sparse = sparsely(10_000);
+  let share: Share | undefined;
+
+  /** The slot is ours, as far as anyone can know: the session was alive a moment ago. */
+  const isOurs = ({ slot }: OutboxRow): boolean => share?.isFresh() === true && share.cursors.has(slot);
+  const onFreed = (): void => {
+    if (held() === undefined && !ledger.stuck()) sender.pump(isOurs);
+    freed.ring();
+  };
+  const ledger = createLedger({ flight, log, probe, onSettled: onFreed });
+  const sender = createSender({ publisher, policy, window, flight, ledger, log, random, onFreed });
+
+  const claim = async (session: OutboxSession, from: Share): Promise<OutboxRow[]> => {
+    const room = { rows: 3 * window - flight.size, bytes: FULL_BYTES - flight.bytes };
+    const asked = { cursors: new Map(from.cursors), perSlot: perSlot(room.rows, from.cursors.size) };
+    const candidates = await from.prove(() =>
+      listCandidates(session.client, {
+        slots: [...asked.cursors].map(([slot, afterKey]) => ({ slot, afterKey })),
+        perSlot: asked.perSlot,
+        inFlight: flight.ids,
+        parkedBlocks: policy.parkedBlocks,
+      }),
     );
-    for (const batch of batches(rows, suspects)) {
-      await relayBatch(batch, deps, suspects, over);
-      if (isOver(over)) return;
-    }
-  }
-}
+    const { ids, cursors } = choose(candidates, flight, room, asked);
+    for (const [slot, afterKey] of cursors) from.setCursor(slot, afterKey);
+    return ids.length === 0 ? [] : loadRows(session.client, ids);
+  };
 
-/** Suspects go one by one, each a batch of its own; the rest together, first. */
-function batches(rows: readonly OutboxRow[], suspects: ReadonlySet<string>): OutboxRow[][] {
-  const [innocent, suspected] = [
-    rows.filter(({ id }) => !suspects.has(id)),
-    rows.filter(({ id }) => suspects.has(id)),
-  ];
-  return [...(innocent.length > 0 ? [innocent] : []), ...suspected.map((row) => [row])];
-}
-
-async function relayBatch(
-  batch: readonly OutboxRow[],
-  deps: RelayDeps,
-  suspects: Set<string>,
-  over: AbortSignal,
-): Promise<void> {
-  const outcomes = await Promise.all(batch.map((row) => send(row, deps)));
-  const confirmed: OutboxRow[] = [];
-  const failures: RowFailure[] = [];
-  batch.forEach((row, index) => {
-    const verdict = judge(row, outcomes[index] as Outcome, batch.length === 1, deps.policy, deps.random());
-    if (verdict.kind === 'suspect') suspects.add(row.id);
-    else if (verdict.kind !== 'again') suspects.delete(row.id);
-    if (verdict.kind === 'mark') confirmed.push(row);
-    if (verdict.kind === 'failure') {
-      failures.push(verdict.failure);
-      logFailure(row, verdict.failure, deps.log);
-    }
-  });
-  const ids = confirmed.map(({ eventId }) => eventId);
-  if (ids.length > 0) deps.probe('relay.confirmed', ids);
-  await settle(confirmed, failures, deps, over);
-  if (ids.length > 0) deps.probe('relay.marked', ids);
-  // Without a single answer the channel is gone: let it come back before anything is claimed again.
-  if (outcomes.every(({ kind }) => kind === 'not-sent' || kind === 'unknown')) await pause(deps.pollMs, over);
-}
-
-function send(row: OutboxRow, { policy, publisher }: RelayDeps): Promise<Outcome> {
-  const detail = unsendable(row, policy);
-  if (detail !== undefined) return Promise.resolve({ kind: 'refused', detail });
-  return publisher.publish(toPublication(row));
-}
-
-/**
- * The confirmed ids stay here until they are marked: only the mark is tried again, nothing is published
- * meanwhile. A lost or read-only session ends the loop; the ids are then published once more by the next owner.
- */
-async function settle(
-  confirmed: readonly OutboxRow[],
-  failures: readonly RowFailure[],
-  deps: RelayDeps,
-  over: AbortSignal,
-): Promise<void> {
-  for (;;) {
+  /** A table that is locked for a moment (a migration, an index) is no reason to give the session up. */
+  const claimUnlessBusy = async (session: OutboxSession, from: Share): Promise<OutboxRow[]> => {
     try {
-      if (confirmed.length > 0)
-        await markPublished(
-          deps.session.client,
-          confirmed.map(({ id }) => id),
-        );
-      if (failures.length > 0) await recordFailures(deps.session.client, failures);
-      return;
+      return await claim(session, from);
     } catch (error) {
-      if (deps.session.gone.aborted || !isBusy(error) || over.aborted) throw error;
-      deps.log.warn(
-        { event: 'relay.mark.failed', err: error, rows: confirmed.length },
-        `cannot mark, trying again: ${describe(error)}`,
+      if (session.gone.aborted || !isBusy(error)) throw error;
+      sparse('claim', () =>
+        log.warn(
+          { event: 'relay.claim.failed', err: error },
+          `cannot claim, trying again: ${describe(error)}`,
+        ),
       );
-      await pause(MARK_RETRY_MS, over);
+      return [];
     }
-  }
-}
+  };
 
-/** A lock or a statement that took too long: the session is whole, and the same statement can succeed later. */
-function isBusy(error: unknown): boolean {
-  const { code } = error as { code?: string };
-  return code === '55P03' || code === '57014' || code === '40P01' || code === '40001';
-}
+  /** @param over no more is claimed @param broken the session is of no use any more */
+  const feed = async (
+    session: OutboxSession,
+    from: Share,
+    over: AbortSignal,
+    broken: AbortSignal,
+  ): Promise<void> => {
+    let [busyAt, readyAt] = [performance.now(), performance.now()];
+    while (!over.aborted) {
+      if (publisher.ready()) readyAt = performance.now();
+      await from.keep(performance.now() - readyAt < UNFIT_AFTER_MS);
+      const why = held() !== undefined || sender.suspecting();
+      if (why) sender.drop();
+      if (held() !== undefined || ledger.stuck()) await freed.wait(deps.pollMs);
+      else if (sender.again()) await freed.wait(AGAIN_MS);
+      else if (sender.suspecting()) {
+        sender.trySuspect(isOurs);
+        if (sender.suspecting()) await freed.wait(WAIT_MS);
+      } else if (sender.unsent >= window || flight.bytes > FULL_BYTES / 2) {
+        sender.pump(isOurs);
+        await freed.wait(WAIT_MS);
+      } else {
+        const rows = await claimUnlessBusy(session, from);
+        if (rows.length > 0) {
+          probe(
+            'relay.claimed',
+            rows.map(({ eventId }) => eventId),
+          );
+          busyAt = performance.now();
+          sender.take(rows);
+        }
+        sender.pump(isOurs);
+        if (rows.length === 0 && [...from.cursors.values()].every((key) => key === ''))
+          await freed.wait(pollMs(performance.now() - busyAt, deps.pollMs));
+      }
+    }
+    // The last confirms and marks. Asking for the share meanwhile is the sign of life that keeps the session.
+    sender.drop();
+    sender.acquit();
+    while (flight.size > 0 && !broken.aborted) {
+      await from.keep(true);
+      await freed.wait(WAIT_MS);
+    }
+  };
 
-function logFailure(row: OutboxRow, failure: RowFailure, log: Log): void {
-  const fields = { messageId: row.eventId, type: row.type, attempt: row.attempts + 1, reason: failure.error };
-  if (failure.retryInMs === null)
-    log.error(
-      { event: 'relay.parked', ...fields },
-      'the row is parked: it is not published until someone acts',
-    );
-  else
-    log.warn(
-      { event: 'relay.deferred', ...fields, retryInMs: failure.retryInMs },
-      'not routed or not stored; later again',
-    );
+  return {
+    run: async (session, signal) => {
+      share = createShare(session, flight, log);
+      const ending = new AbortController();
+      const broken = AbortSignal.any([session.gone, ending.signal]);
+      const kept = ledger.keep(session, broken);
+      const fed = feed(session, share, AbortSignal.any([signal, broken]), broken);
+      try {
+        await Promise.race([fed, kept]);
+      } finally {
+        ending.abort();
+        freed.ring();
+        await Promise.allSettled([fed, kept]);
+        // What was not sent belongs to whoever owns its slot next.
+        share = undefined;
+        sender.drop();
+        sender.acquit();
+      }
+    },
+    owns: (slot) => share?.cursors.has(slot) === true,
+  };
 }

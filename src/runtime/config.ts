@@ -45,7 +45,7 @@ export function readConfig<N extends NeededName>(
     }
     const parsed = setting.schema.safeParse(raw);
     if (parsed.success) config[name] = parsed.data;
-    else faults.push(`${name} must be ${setting.expects}`);
+    else faults.push(`${name} must be ${setting.expects}${ownWords(parsed.error)}`);
   }
   faults.push(...misspelt(env, [...Object.keys(SETTINGS), ...(options.known ?? [])]));
   refuse(faults);
@@ -75,6 +75,12 @@ export function readOwnSettings<T>(env: Env, schema: z.ZodType<T>, owner: string
   }
   refuse(faults);
   return parsed.data as T;
+}
+
+/** What a schema of ours says of a value, which it never repeats; a library's words may. */
+function ownWords({ issues }: z.ZodError): string {
+  const own = issues.filter(({ code, message }) => code === 'custom' && message !== 'Invalid input');
+  return own.length === 0 ? '' : `: ${own.map(({ message }) => message).join('; ')}`;
 }
 
 function lookUp(

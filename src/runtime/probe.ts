@@ -16,6 +16,7 @@ export const PROBE_POINTS = [
   'run.failed',
   'run.handedback',
   'sweep.enqueued',
+  'replay.moved',
 ] as const;
 
 export type ProbePoint = (typeof PROBE_POINTS)[number];

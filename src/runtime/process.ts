@@ -100,7 +100,7 @@ async function run<N extends NeededName>(
     );
     const inTime = await stopWithin(config.SHUTDOWN_TIMEOUT_MS, starting, log);
     await health?.close();
-    if (reason.error instanceof ConfigurationError) return EXIT_CONFIG;
+    if (reason.error instanceof ConfigurationError) return reportStartFault(type.name, reason.error, log);
     return reason.error === undefined && inTime ? 0 : 1;
   } catch (thrown) {
     await health?.close();

@@ -1,4 +1,6 @@
 import { z } from 'zod';
+import { brokerAddressFaults } from './broker-addresses.js';
+import { DEFAULT_MAX_BODY_BYTES, LARGEST_MAX_BODY_BYTES } from './limits.js';
 
 /** One setting: its schema, what it is, what it must look like. `secret` values are shown to nobody. */
 export interface Setting<T = unknown> {
@@ -42,6 +44,21 @@ const whole = (about: string, unit: string, min: number, max: number, preset: nu
     example: String(preset),
   });
 
+/** Some platforms hand line ends over as a backslash and an n. */
+const pem = (about: string, label: 'CERTIFICATE' | 'PRIVATE KEY'): Setting<string | undefined> =>
+  setting({
+    schema: z
+      .string()
+      .transform((text) => text.replaceAll('\\n', '\n'))
+      .refine(
+        (text) => new RegExp(`-----BEGIN ([A-Z]+ )?${label}-----`).test(text) && !text.includes('ENCRYPTED'),
+      )
+      .optional(),
+    about,
+    expects: `PEM text with -----BEGIN ${label}-----${label === 'PRIVATE KEY' ? ', not encrypted' : ''}`,
+    secret: true,
+  });
+
 /** Milliseconds of a day; no timer of Node takes more than 2^31 − 1. */
 const DAY_MS = 86_400_000;
 
@@ -51,12 +68,17 @@ export const SETTINGS = {
     'postgres|postgresql',
     'postgres://user:password@127.0.0.1:5432/app',
   ),
-  RABBITMQ_URL: address(
-    'the broker and its virtual host',
-    'amqp|amqps',
-    'amqp://user:password@127.0.0.1:5672/vhost',
-    ['AMQP_URL', 'CLOUDAMQP_URL'],
-  ),
+  RABBITMQ_URL: setting({
+    schema: z.string().superRefine((list, { addIssue }) => {
+      for (const fault of brokerAddressFaults(list)) addIssue({ code: 'custom', message: fault });
+    }),
+    about:
+      'the broker and its virtual host; several nodes of a cluster with commas between (docs/topology.md)',
+    expects: 'an address like amqp://user:password@127.0.0.1:5672/vhost, or several with commas between',
+    example: 'amqp://user:password@127.0.0.1:5672/vhost',
+    secret: true,
+    aliases: ['AMQP_URL', 'CLOUDAMQP_URL'],
+  }),
   REDIS_URL: address(
     'Redis for BullMQ; noeviction, append-only file on',
     'redis|rediss',
@@ -68,6 +90,24 @@ export const SETTINGS = {
     'mongodb://user:password@127.0.0.1:27017/twinbox?replicaSet=rs0',
     ['MONGO_URL'],
   ),
+
+  RABBITMQ_CA: pem(
+    "certificate authorities that the broker is checked by, instead of the system's; for amqps",
+    'CERTIFICATE',
+  ),
+  RABBITMQ_CERT: pem(
+    'our own certificate, with its chain; with it alone, an address without a user logs in by it',
+    'CERTIFICATE',
+  ),
+  RABBITMQ_KEY: pem('the private key of RABBITMQ_CERT', 'PRIVATE KEY'),
+  RABBITMQ_MANAGEMENT_URL: setting({
+    schema: z.url({ protocol: /^https?$/ }).optional(),
+    about:
+      'management API of the broker, for `twinbox topology`; without a user, that of RABBITMQ_URL logs in',
+    expects: 'an address like http://user:password@127.0.0.1:15672',
+    example: 'http://user:password@127.0.0.1:15672',
+    secret: true,
+  }),
 
   REDIS_PREFIX: setting({
     schema: z
@@ -117,8 +157,8 @@ export const SETTINGS = {
     example: 'notify.2',
   }),
 
-  RELAY_WINDOW: whole('rows published at once', 'rows', 1, 2_000, 200),
-  RELAY_POLL_MS: whole('longest wait between two looks into an idle outbox', 'milliseconds', 5, 60_000, 100),
+  RELAY_WINDOW: whole('rows in flight: published and not yet marked', 'rows', 1, 2_000, 200),
+  RELAY_POLL_MS: whole('longest wait between two looks into an idle outbox', 'milliseconds', 5, 5_000, 250),
   RELAY_CONFIRM_TIMEOUT_MS: whole(
     'after this a publish without an answer counts as unknown',
     'milliseconds',
@@ -135,12 +175,26 @@ export const SETTINGS = {
   ),
   RELAY_BACKOFF_FIRST_MS: whole('first wait after a return or nack', 'milliseconds', 10, DAY_MS, 1_000),
   RELAY_BACKOFF_CAP_MS: whole('longest wait after a return or nack', 'milliseconds', 10, DAY_MS, 300_000),
+  RELAY_ON_PARKED: setting({
+    schema: z.enum(['skip', 'block']).default('skip'),
+    about:
+      'whether later rows of a key pass its parked row (skip), or wait until someone acts (block: where an actor is ordered)',
+    expects: 'skip or block',
+    example: 'skip',
+  }),
+  OUTBOX_RETENTION_DAYS: whole(
+    'how long published rows are kept, so that they can be published again on purpose; less than INBOX_RETENTION_SECONDS',
+    'days',
+    1,
+    3_650,
+    7,
+  ),
   MAX_BODY_BYTES: whole(
     'largest body that is sent or recorded, before and after decoding',
     'bytes',
     1,
-    15_728_640,
-    15_728_640,
+    LARGEST_MAX_BODY_BYTES,
+    DEFAULT_MAX_BODY_BYTES,
   ),
 
   INGEST_PREFETCH: whole('deliveries held unacked for each mailbox', 'messages', 1, 2_000, 300),

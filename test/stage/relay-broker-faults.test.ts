@@ -27,7 +27,7 @@ afterEach(async () => {
 });
 
 const attached = async (relay: Running): Promise<void> => {
-  await relay.line('relay.owner');
+  await relay.line('relay.slots');
   await relay.line('broker.connected');
 };
 

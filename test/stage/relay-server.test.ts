@@ -96,14 +96,46 @@ test('a Postgres that is killed and comes back is used again, in the same proces
   await bench.allPublished(20);
   await until('all arrived', () => bench.arrived.length >= 20);
   expect(copies(bench.arrived)).toBe(0);
-  expect(relay.lines.filter(({ event }) => event === 'relay.owner')).toHaveLength(2);
+  expect(relay.lines.filter(({ event }) => event === 'relay.slots')).toHaveLength(2);
+});
+
+test('R-12 nothing listens, so nothing can fail to listen again: an event goes within 300 ms, before and after', async () => {
+  const relay = bench.start({ RELAY_POLL_MS: '250' });
+  await relay.line('relay.slots');
+  await relay.line('broker.connected');
+  const tenEvents = async (): Promise<void> => {
+    for (let n = 0; n < 10; n += 1) {
+      const [id] = await bench.write(1);
+      await until('it is there', () => bench.arrived.includes(id!), { ms: 300, everyMs: 5 });
+    }
+  };
+  const sessions = async (): Promise<number[]> => {
+    const { rows } = await bench.pool.query<{ pid: number }>(
+      `SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'relay%'`,
+    );
+    return rows.map(({ pid }) => pid);
+  };
+  await tenEvents();
+  const before = await sessions();
+  await bench.pool.query('SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) AS pid', [before]);
+  await until('it is back on another session', async () => {
+    const now = await sessions();
+    return now.length > 0 && !now.some((pid) => before.includes(pid));
+  });
+  await until('and publishes', async () => (await bench.owners()).size === 1);
+  await tenEvents();
+  await stack.restart('postgres');
+  await until('it takes writes', () => bench.write(1), { ms: 20_000 });
+  await until('it owns slots again', async () => (await bench.owners()).size === 1, { ms: 10_000 });
+  await tenEvents();
+  expect(relay.lines.filter(({ event }) => event === 'process.started')).toHaveLength(1);
 });
 
 test('R-10 a Postgres that became read-only is left: nothing goes out, and all is marked when it writes again', async () => {
   const relay = bench.start({ RELAY_WINDOW: '10' });
   await bench.write(1);
   await bench.allPublished(1);
-  const owners = (): number => relay.lines.filter(({ event }) => event === 'relay.owner').length;
+  const owners = (): number => relay.lines.filter(({ event }) => event === 'relay.slots').length;
   const readOnly = async (value: string): Promise<void> => {
     await bench.pool.query(`ALTER SYSTEM SET default_transaction_read_only = ${value}`);
     await bench.pool.query('SELECT pg_reload_conf()');

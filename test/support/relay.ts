@@ -3,7 +3,7 @@ import { connect as dial, type Channel, type ChannelModel } from 'amqplib';
 import pg from 'pg';
 import { EVENTS_EXCHANGE } from '../../src/broker/index.js';
 import { migrateOutbox } from '../../src/outbox/index.js';
-import { startType, type Running } from './processes.js';
+import { startProcess, startType, type Running } from './processes.js';
 import { until } from './until.js';
 
 export interface Row {
@@ -24,8 +24,12 @@ export interface RelayBench {
   readonly arrived: string[];
   /** Starts a relay with quick polling; `over` wins. */
   start(over?: NodeJS.ProcessEnv): Running;
+  /** The same, which kills itself with -9 at the probe point. */
+  startProbed(killAt: string, over?: NodeJS.ProcessEnv): Running;
   write(count: number, type?: string): Promise<string[]>;
   rows(): Promise<Row[]>;
+  /** The backends of the relays that own slots, and how many each owns. */
+  owners(): Promise<Map<number, number>>;
   allPublished(count: number, ms?: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -33,7 +37,7 @@ export interface RelayBench {
 export async function openBench(env: NodeJS.ProcessEnv): Promise<RelayBench> {
   const url = env.DATABASE_URL ?? '';
   await migrateOutbox(url);
-  const pool = new pg.Pool({ connectionString: url, max: 4 });
+  const pool = new pg.Pool({ connectionString: url, max: 10 });
   pool.on('error', () => undefined);
   const model: ChannelModel = await dial(env.RABBITMQ_URL ?? '');
   model.on('error', () => undefined);
@@ -56,6 +60,12 @@ export async function openBench(env: NodeJS.ProcessEnv): Promise<RelayBench> {
     channel,
     arrived,
     start: (over = {}) => startType('relay', [], { ...env, RELAY_POLL_MS: '50', ...over }),
+    startProbed: (killAt, over = {}) =>
+      startProcess(process.execPath, ['--import', 'tsx', 'test/support/actors/probed.ts', 'relay', killAt], {
+        ...env,
+        RELAY_POLL_MS: '50',
+        ...over,
+      }),
     write: async (count, type = 'order.placed') => {
       const { rows } = await pool.query<{ event_id: string }>(
         `INSERT INTO outbox (type, body) SELECT $1, '\\x7b7d' FROM generate_series(1, $2) RETURNING event_id`,
@@ -70,6 +80,14 @@ export async function openBench(env: NodeJS.ProcessEnv): Promise<RelayBench> {
            FROM outbox ORDER BY id`,
       );
       return rows;
+    },
+    owners: async () => {
+      const { rows } = await pool.query<{ pid: number; slots: number }>(
+        `SELECT pid, count(*)::int AS slots FROM pg_locks JOIN pg_stat_activity USING (pid)
+          WHERE locktype = 'advisory' AND granted AND classid = 746564 AND objid < 32 AND datname = current_database()
+          GROUP BY pid`,
+      );
+      return new Map(rows.map(({ pid, slots }) => [pid, slots]));
     },
     allPublished: async (count, ms = 15_000) => {
       await until(

@@ -1,15 +1,21 @@
 import { expect, test } from 'vitest';
 import type { Outcome } from '../../src/broker/index.js';
 import type { OutboxRow } from '../../src/outbox/index.js';
-import { judge, toPublication, unsendable } from '../../src/relay/decide.js';
+import { judge, limitIn, toPublication, unsendable } from '../../src/relay/decide.js';
 
-const POLICY = { maxAttempts: 3, backoff: { firstMs: 1_000, capMs: 10_000 }, maxBodyBytes: 100 };
+const POLICY = {
+  maxAttempts: 3,
+  backoff: { firstMs: 1_000, capMs: 10_000 },
+  maxBodyBytes: 100,
+  parkedBlocks: false,
+};
 const ROW: OutboxRow = {
   id: '17',
   eventId: '0b5e3f0e-0000-4000-8000-000000000001',
   type: 'order.placed',
   routingKey: null,
   key: null,
+  slot: 0,
   body: Buffer.from('{}'),
   contentType: 'application/json',
   headers: {},
@@ -76,8 +82,27 @@ test('what cannot be sent is known before it is', () => {
   expect(unsendable({ ...ROW, headers: { BCC: 'x' } }, POLICY)).toContain('BCC');
 });
 
+test('a limit that the broker told is remembered: larger rows are not sent again', () => {
+  const said =
+    '406 (PRECONDITION-FAILED) PRECONDITION_FAILED - message size 60 is larger than configured max size 50';
+  const limit = limitIn(said);
+  expect(limit).toEqual({ bytes: 50, said });
+  expect(limitIn('PRECONDITION_FAILED - invalid expiration')).toBeUndefined();
+  expect(unsendable({ ...ROW, body: Buffer.alloc(51) }, POLICY, limit)).toContain('PRECONDITION_FAILED');
+  expect(unsendable({ ...ROW, body: Buffer.alloc(50) }, POLICY, limit)).toBeUndefined();
+});
+
+test('an error with a NUL can be stored', () => {
+  expect(judge(ROW, { kind: 'refused', detail: 'a\0b' }, false, POLICY, 1)).toMatchObject({
+    failure: { error: 'cannot be sent: ab' },
+  });
+});
+
 test('the message: the event id is its id, the type its routing key unless another is given', () => {
   const message = toPublication({ ...ROW, key: 'o-1', headers: { tenant: 'blue', 'x-sequence': 'forged' } });
+  expect(toPublication({ ...ROW, headers: { 'x-key': 'forged' } }).options.headers).not.toHaveProperty(
+    'x-key',
+  );
   expect(message).toMatchObject({
     exchange: 'twinbox.events',
     routingKey: 'order.placed',
