@@ -8,7 +8,8 @@ export interface InboxDocument {
   type: string;
   key?: string;
   sequence?: number;
-  body: Binary;
+  /** Absent once it is processed, where the actor does not keep it. */
+  body?: Binary;
   contentType?: string;
   contentEncoding?: string;
   headers: Record<string, string | number | boolean>;

@@ -1,4 +1,4 @@
-import { Binary, MongoBulkWriteError, type OptionalUnlessRequiredId } from 'mongodb';
+import { Binary, BSON, MongoBulkWriteError, type OptionalUnlessRequiredId } from 'mongodb';
 import type { Envelope } from '../message/index.js';
 import type { InboxDocument } from './document.js';
 import type { Inbox } from './store.js';
@@ -15,10 +15,14 @@ export type Recorded =
     }
   /** Its id was there, with another body. */
   | { readonly kind: 'conflict' }
+  /** No document can hold it. */
+  | { readonly kind: 'too large'; readonly bytes: number }
   /** Not proved to be stored: it must be neither acked nor dropped. */
   | { readonly kind: 'unknown'; readonly error: Error };
 
 const DUPLICATE_KEY = 11_000;
+/** MongoDB's 16 MiB, less what a document gains later: steps, runs, an error. */
+export const LARGEST_DOCUMENT_BYTES = 15.5 * 1024 * 1024;
 
 /**
  * Writes a batch, unordered, and says for each message what became of it, in their order. Never rejects.
@@ -31,7 +35,38 @@ export async function record(
   lookInMs: number,
 ): Promise<Recorded[]> {
   const now = inbox.now();
-  const documents = envelopes.map((envelope) => toDocument(envelope, now, lookInMs));
+  const entries = envelopes.map((envelope) => {
+    const document = toDocument(envelope, now, lookInMs);
+    // One that is too large, or cannot be written, would make the driver throw, and take the whole batch with it.
+    return { envelope, document, unfit: unfitness(document) };
+  });
+  const fitting = entries.filter(({ unfit }) => unfit === undefined);
+  const recorded = await insert(
+    inbox,
+    actor,
+    fitting.map(({ envelope }) => envelope),
+    fitting.map(({ document }) => document),
+  );
+  let next = 0;
+  return entries.map(({ unfit }) => unfit ?? (recorded[next++] as Recorded));
+}
+
+function unfitness(document: object): Recorded | undefined {
+  try {
+    const bytes = BSON.calculateObjectSize(document);
+    return bytes <= LARGEST_DOCUMENT_BYTES ? undefined : { kind: 'too large', bytes };
+  } catch (error) {
+    return { kind: 'unknown', error: error as Error };
+  }
+}
+
+async function insert(
+  inbox: Inbox,
+  actor: string,
+  envelopes: readonly Envelope[],
+  documents: OptionalUnlessRequiredId<InboxDocument>[],
+): Promise<Recorded[]> {
+  if (documents.length === 0) return [];
   let verdicts: readonly Verdict[];
   try {
     const { insertedCount } = await inbox.documents(actor).insertMany(documents, { ordered: false });

@@ -100,9 +100,12 @@ export function readClaim(
 /** What a run may still write: its own, while its lease is the owner's and nothing is final. */
 const fence = (owner: string): Document => ({ ...UNFINISHED, 'lease.owner': owner });
 
-const STAMP = [
+/** How long a body is kept: id and hash stay for the whole retention, which is what duplicates are known by. */
+export type KeepBody = 'for-retention' | 'until-processed';
+
+const stamp = (keepBody: KeepBody): Document[] => [
   { $set: { processedAt: '$$NOW', unended: 0, runs: runsWith('processed') } },
-  { $unset: ['lease', 'nextAttemptAt'] },
+  { $unset: ['lease', 'nextAttemptAt', ...(keepBody === 'until-processed' ? ['body'] : [])] },
 ];
 
 /** Stamps `processedAt` on those whose lease is still the owner's. @returns for each whether it won, in their order */
@@ -111,11 +114,12 @@ export async function finish(
   actor: string,
   messageIds: readonly string[],
   owner: string,
+  keepBody: KeepBody = 'for-retention',
 ): Promise<boolean[]> {
   const documents = inbox.documents(actor);
   const { matchedCount } = await documents.updateMany(
     { messageId: { $in: messageIds }, ...fence(owner) },
-    STAMP,
+    stamp(keepBody),
   );
   if (matchedCount === messageIds.length) return messageIds.map(() => true);
   const found = await documents
@@ -156,13 +160,14 @@ export async function finishWith(
   messageId: string,
   owner: string,
   work: (session: ClientSession) => Promise<void>,
+  keepBody: KeepBody = 'for-retention',
 ): Promise<void> {
   await inbox.client.withSession((session) =>
     session.withTransaction(
       async () => {
         const { matchedCount } = await inbox
           .documents(actor)
-          .updateOne({ messageId, ...fence(owner) }, STAMP, { session });
+          .updateOne({ messageId, ...fence(owner) }, stamp(keepBody), { session });
         if (matchedCount === 0) throw new LeaseLost(`the lease of ${messageId} is lost`);
         await work(session);
       },

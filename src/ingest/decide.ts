@@ -26,7 +26,34 @@ export function decide(recorded: Recorded): Action {
           detail: 'this id is recorded already, with another body; the first one stays',
         },
       };
+    case 'too large':
+      return {
+        kind: 'dead-letter',
+        refusal: {
+          reason: 'too-large',
+          detail: `its document would have ${recorded.bytes} bytes, more than MongoDB holds: store it elsewhere and send a reference`,
+        },
+      };
     case 'unknown':
       return { kind: 'give back', error: recorded.error };
   }
+}
+
+/** A batch is one delivery: given back when one of it is not known to be stored, a dead letter when one is refused. */
+export function jointly(actions: readonly Action[]): Action {
+  const [only] = actions;
+  if (actions.length === 1 && only !== undefined) return only;
+  const given = actions.find(({ kind }) => kind === 'give back');
+  if (given !== undefined) return given;
+  const at = actions.findIndex(({ kind }) => kind === 'dead-letter');
+  const refused = actions[at];
+  if (refused?.kind !== 'dead-letter') return { kind: 'ack' };
+  const { reason, detail } = refused.refusal;
+  return {
+    kind: 'dead-letter',
+    refusal: {
+      reason,
+      detail: `event ${at + 1} of the batch of ${actions.length}: ${detail}; the others are recorded`,
+    },
+  };
 }

@@ -1,12 +1,14 @@
 import { openCatalog } from '../actor/index.js';
 import {
+  brokerAccess,
   createConsumer,
   createPublisher,
   deadLetterQueue,
   openConnection,
   type Consumer,
 } from '../broker/index.js';
-import { openInbox, proveWrite, waitForInbox } from '../inbox/index.js';
+import { DEDUPE_WINDOW_FIX, dedupeWindowFault, openInbox, proveWrite, waitForInbox } from '../inbox/index.js';
+import type { WithoutId } from '../message/index.js';
 import { openQueues } from '../queue/index.js';
 import { describe } from '../runtime/errors.js';
 import type { Log } from '../runtime/log.js';
@@ -21,13 +23,15 @@ interface Declaration {
   readonly name: string;
   readonly subscribes?: readonly string[];
   readonly attempts?: number;
+  readonly withoutId?: WithoutId;
 }
 
 /** Records what arrives in every actor's mailbox. Any number of them may run. */
 export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> = {
   name: 'ingest',
   needs: ['RABBITMQ_URL', 'MONGODB_URI', 'REDIS_URL'],
-  start: async ({ config, log, instance, probe, signal }) => {
+  start: async ({ config, env, log, instance, probe, signal }) => {
+    const broker = brokerAccess(env, 'ingest');
     const actors = await declarations(config.TWINBOX_PROCESSORS, log);
     const names = actors.map(({ name }) => name);
     const inbox = openInbox(config.MONGODB_URI, instance);
@@ -48,7 +52,7 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
       log,
       signal,
     });
-    const mailboxes = actors.map(({ name, subscribes, attempts }) => {
+    const mailboxes = actors.map(({ name, subscribes, attempts, withoutId = 'dead-letter' }) => {
       // Each its own: a returned letter may bear no id, and must not be taken for another actor's.
       const letters = createPublisher({
         name: `the publisher of ${deadLetterQueue(name)}`,
@@ -65,6 +69,7 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
         batch: config.INGEST_BATCH,
         lookInMs: config.SWEEP_MIN_AGE_MS,
         maxBodyBytes: config.MAX_BODY_BYTES,
+        withoutId,
         log,
         probe,
         signal,
@@ -78,18 +83,26 @@ export const ingest: ProcessType<'RABBITMQ_URL' | 'MONGODB_URI' | 'REDIS_URL'> =
       return { intake, consumer, letters };
     });
 
+    const tooShort = dedupeWindowFault({
+      retentionSeconds: config.INBOX_RETENTION_SECONDS,
+      replaySeconds: config.OUTBOX_RETENTION_DAYS * 86_400,
+      backlogSeconds: 0,
+    });
+    if (tooShort !== undefined)
+      log.warn({ event: 'ingest.retention.short' }, `${tooShort}: ${DEDUPE_WINDOW_FIX}`);
+
     // Before the first message is asked for: without its unique index the inbox would record twice.
     await waitForInbox(inbox, names, config.INBOX_RETENTION_SECONDS, log, signal);
 
     // Two connections: a broker that blocks publishers must not hold up the acks.
     const consuming = openConnection({
-      url: config.RABBITMQ_URL,
+      url: broker,
       name: `${instance} consumes`,
       log,
       roles: mailboxes.map(({ consumer }) => consumer.role),
     });
     const publishing = openConnection({
-      url: config.RABBITMQ_URL,
+      url: broker,
       name: `${instance} publishes`,
       log,
       roles: mailboxes.map(({ letters }) => letters.role),
@@ -116,8 +129,8 @@ async function declarations(modulePath: string | undefined, log: Log): Promise<D
   return Promise.all(
     catalog.map(async ({ name, load }): Promise<Declaration> => {
       try {
-        const { subscribes, attempts } = await load();
-        return { name, subscribes, attempts };
+        const { subscribes, attempts, withoutId } = await load();
+        return { name, subscribes, attempts, ...(withoutId === undefined ? {} : { withoutId }) };
       } catch (error) {
         log.error(
           { event: 'ingest.actor.unloadable', actor: name, err: error },

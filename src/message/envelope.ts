@@ -1,6 +1,16 @@
 import { createHash } from 'node:crypto';
 import { decodedBody } from './encoding.js';
-import type { Refusal, RefusalReason } from './refusal.js';
+import {
+  detectFormat,
+  textOf,
+  timestampMs,
+  type Description,
+  type FormatName,
+  type Parts,
+} from './formats/index.js';
+import { readId } from './id.js';
+import { jsonOf } from './payload.js';
+import type { Refusal } from './refusal.js';
 
 /** Our own AMQP headers, beside the standard properties. */
 export const HEADER = {
@@ -12,6 +22,9 @@ export const HEADER = {
   detail: 'x-detail',
   exchange: 'x-original-exchange',
   routingKey: 'x-original-routing-key',
+  diedAtMs: 'x-died-at-ms',
+  replayedFrom: 'x-replayed-from',
+  replayCount: 'x-replay-count',
 } as const;
 
 /** What a delivery looks like, whatever client library brought it. */
@@ -45,89 +58,139 @@ export interface Envelope {
 export interface Source {
   readonly exchange: string;
   readonly routingKey: string;
-  readonly format: 'amqp';
-  readonly idSource: 'message_id';
+  /** How its producer writes messages. */
+  readonly format: FormatName;
+  /** Where the id was found: `props.messageId`, `body.source+id` …, or `hash`. */
+  readonly idSource: string;
 }
 
-export type Reading = { readonly envelope: Envelope } | { readonly refusal: Refusal };
+/** Several envelopes are those of one batch: they are acked together. */
+export type Reading = { readonly envelopes: readonly Envelope[] } | { readonly refusal: Refusal };
 
-const MAX_ID_BYTES = 512;
-const MAX_KEY_BYTES = 1_024;
-const MAX_HEADERS = 64;
-const MAX_HEADER_BYTES = 1_024;
-/** Written by the broker or by us on the way; they tell of the transport, not of the message. */
-const TRANSPORT_HEADER =
-  /^(x-death|x-first-death-|x-last-death-|x-delivery-count|x-acquired-count|x-key$|x-sequence$|x-created-at-ms$|x-original-|x-reason$|x-detail$|traceparent$)/;
+export interface ReadingLimits {
+  /** For the body as it was sent, and again once it is decoded. */
+  readonly maxBodyBytes: number;
+  /** What becomes of a message that its producer gave no id. */
+  readonly withoutId: WithoutId;
+}
 
 /**
- * Reads a delivery: what can be named and stored becomes an envelope, whatever its bytes mean.
- * @param maxBodyBytes for the body as it was sent, and again once it is decoded
+ * `hash`: sha256 of body, type and key is its id, so that two messages which are meant to be two, and are alike in all of
+ * that, become one.
  */
-export function readDelivery(delivery: RawDelivery, maxBodyBytes: number): Reading {
-  const { content, fields, properties } = delivery;
-  const id = readId(properties.messageId);
-  if ('reason' in id) return { refusal: id };
-  const contentEncoding = text(properties.contentEncoding);
+export type WithoutId = 'dead-letter' | 'hash';
+
+const MAX_TEXT_BYTES = 1_024;
+const MAX_HEADERS = 64;
+const MAX_HEADER_BYTES = 1_024;
+/** Names that mean something to the store: an object with a `_bsontype` is taken for what that says, or cannot be stored. */
+const UNKEPT_NAME = /^(\$|_bsontype$)/;
+/** Written by the broker or by us on the way; they tell of the transport, not of the message. */
+const TRANSPORT_HEADER =
+  /^(x-death|x-first-death-|x-last-death-|x-delivery-count|x-acquired-count|x-key$|x-sequence$|x-created-at-ms$|x-original-|x-reason$|x-detail$|x-died-at-ms$|x-replayed-from$|x-replay-count$|traceparent$)/;
+
+/** Reads a delivery: what can be named and stored becomes an envelope, whatever its bytes mean. Never throws. */
+export function readDelivery(delivery: RawDelivery, limits: ReadingLimits): Reading {
+  const { content, properties } = delivery;
+  const { maxBodyBytes } = limits;
   if (content.length > maxBodyBytes) {
-    return refuse(
-      'too-large',
-      `the body has ${content.length} bytes, more than MAX_BODY_BYTES = ${maxBodyBytes}`,
-    );
-  }
-  const decoded = decodedBody(content, contentEncoding, maxBodyBytes);
-  if ('reason' in decoded) return { refusal: decoded };
-  const headers = ownHeaders(properties.headers);
-  const sequence = Number(headers.get(HEADER.sequence));
-  const createdAtMs = Number(headers.get(HEADER.createdAtMs));
-  return {
-    envelope: {
-      messageId: id.messageId,
-      bodyHash: createHash('sha256').update(content).digest('hex'),
-      type: text(properties.type) ?? fields.routingKey,
-      body: content,
-      headers: keptHeaders(headers),
-      source: {
-        exchange: fields.exchange,
-        routingKey: fields.routingKey,
-        format: 'amqp',
-        idSource: 'message_id',
+    return {
+      refusal: {
+        reason: 'too-large',
+        detail: `the body has ${content.length} bytes, more than MAX_BODY_BYTES = ${maxBodyBytes}`,
       },
-      ...defined('key', boundedKey(text(headers.get(HEADER.key)))),
-      ...defined('sequence', Number.isSafeInteger(sequence) && sequence > 0 ? sequence : undefined),
-      ...defined('createdAtMs', Number.isFinite(createdAtMs) && createdAtMs > 0 ? createdAtMs : undefined),
-      ...defined('contentType', text(properties.contentType)),
-      ...defined('contentEncoding', contentEncoding),
-      ...defined('correlationId', text(properties.correlationId)),
-      ...defined('traceparent', traceparent(headers.get(HEADER.traceparent))),
-    },
+    };
+  }
+  const decoded = decodedBody(content, text(properties.contentEncoding), maxBodyBytes);
+  if ('reason' in decoded) return { refusal: decoded };
+  const parts = partsOf(delivery, decoded.body);
+  const { format, why } = detectFormat(parts);
+  const described = format.read(parts);
+  if ('reason' in described) return { refusal: { ...described, detail: `${why}: ${described.detail}` } };
+  const envelopes: Envelope[] = [];
+  for (const description of described) {
+    const draft = draftOf(delivery, parts, description);
+    const id = readId(description.id);
+    if ('messageId' in id) envelopes.push(sealed(draft, id.messageId, format.name, description.idSource));
+    else if (id.reason === 'no-id' && limits.withoutId === 'hash')
+      envelopes.push(sealed(draft, hashId(draft), format.name, 'hash'));
+    else
+      return { refusal: id.reason === 'no-id' ? { ...id, detail: `${id.detail}: ${format.withoutId}` } : id };
+  }
+  return { envelopes };
+}
+
+/** What the formats look at. */
+export function partsOf({ properties }: Pick<RawDelivery, 'properties'>, decodedContent: Buffer): Parts {
+  let json: ReturnType<Parts['json']> | undefined;
+  return {
+    properties,
+    headers: ownHeaders(properties.headers),
+    contentType: text(properties.contentType) ?? '',
+    json: () => (json ??= jsonOf(decodedContent)),
   };
 }
 
-function readId(value: unknown): { messageId: string } | Refusal {
-  if (typeof value !== 'string' || value.trim() === '') {
-    return {
-      reason: 'no-id',
-      detail: 'message_id is missing or blank: without a stable id a second delivery cannot be recognised',
-    };
-  }
-  // The client library turns bytes that are not UTF-8 into U+FFFD: two such ids could fall together.
-  if (value.includes('\uFFFD')) return { reason: 'bad-id', detail: 'message_id is not UTF-8' };
-  const bytes = Buffer.byteLength(value);
-  if (bytes > MAX_ID_BYTES)
-    return { reason: 'bad-id', detail: `message_id has ${bytes} bytes, more than ${MAX_ID_BYTES}` };
-  return { messageId: value };
+type Origin = Pick<Source, 'exchange' | 'routingKey'>;
+type Draft = Omit<Envelope, 'messageId' | 'source'> & { readonly origin: Origin };
+
+function draftOf({ content, fields, properties }: RawDelivery, { headers }: Parts, own: Description): Draft {
+  const sequence = Number(headers.get(HEADER.sequence));
+  const writtenMs = Number(headers.get(HEADER.createdAtMs));
+  const body = own.body ?? content;
+  const origin = originOf(fields, headers);
+  return {
+    origin,
+    bodyHash: createHash('sha256').update(body).digest('hex'),
+    type: bounded(own.type ?? text(properties.type) ?? origin.routingKey),
+    body,
+    headers: keptHeaders(headers),
+    ...defined('key', boundedOrNone(textOf(headers.get(HEADER.key)) ?? own.key)),
+    ...defined('sequence', Number.isSafeInteger(sequence) && sequence > 0 ? sequence : undefined),
+    ...defined(
+      'createdAtMs',
+      Number.isFinite(writtenMs) && writtenMs > 0
+        ? writtenMs
+        : (own.createdAtMs ?? timestampMs(properties.timestamp)),
+    ),
+    ...defined('contentType', text(properties.contentType)),
+    // A part of a batch was taken out of the decoded body.
+    ...defined('contentEncoding', own.body === undefined ? text(properties.contentEncoding) : undefined),
+    ...defined('correlationId', boundedOrNone(text(properties.correlationId) ?? own.correlationId)),
+    ...defined('traceparent', traceparent(headers.get(HEADER.traceparent) ?? own.traceparent)),
+  };
 }
 
-function refuse(reason: RefusalReason, detail: string): { refusal: Refusal } {
-  return { refusal: { reason, detail } };
+function sealed(
+  { origin, ...draft }: Draft,
+  messageId: string,
+  format: FormatName,
+  idSource: string,
+): Envelope {
+  return { ...draft, messageId, source: { ...origin, format, idSource } };
 }
+
+/** Where it was published first: what comes straight to the name of its mailbox (a replay) carries that along. */
+function originOf(
+  { exchange, routingKey }: RawDelivery['fields'],
+  headers: ReadonlyMap<string, unknown>,
+): Origin {
+  const [first, key] = [headers.get(HEADER.exchange), headers.get(HEADER.routingKey)];
+  const known = exchange === '' && typeof first === 'string' && typeof key === 'string';
+  return known ? { exchange: first, routingKey: key } : { exchange, routingKey };
+}
+
+const hashId = ({ bodyHash, type, key }: Draft): string =>
+  `sha256:${createHash('sha256')
+    .update(JSON.stringify([bodyHash, type, key ?? null]))
+    .digest('hex')}`;
 
 /** Own properties alone: a header called `__proto__` or `constructor` is a header, and nothing else. */
 function ownHeaders(table: unknown): Map<string, unknown> {
   return new Map(typeof table === 'object' && table !== null ? Object.entries(table) : []);
 }
 
-function keptHeaders(headers: Map<string, unknown>): Record<string, string | number | boolean> {
+function keptHeaders(headers: ReadonlyMap<string, unknown>): Record<string, string | number | boolean> {
   const kept: Record<string, string | number | boolean> = Object.create(null) as Record<string, never>;
   for (const [name, value] of headers) {
     if (Object.keys(kept).length >= MAX_HEADERS) break;
@@ -135,17 +198,20 @@ function keptHeaders(headers: Map<string, unknown>): Record<string, string | num
       typeof value === 'string' ||
       typeof value === 'boolean' ||
       (typeof value === 'number' && Number.isFinite(value));
-    if (!plain || name.includes('\0') || name.startsWith('$') || TRANSPORT_HEADER.test(name)) continue;
+    if (!plain || name.includes('\0') || UNKEPT_NAME.test(name) || TRANSPORT_HEADER.test(name)) continue;
     if (Buffer.byteLength(name) + Buffer.byteLength(String(value)) <= MAX_HEADER_BYTES) kept[name] = value;
   }
   return kept;
 }
 
-/** A key of any length keeps its identity; what is stored of it is bounded. */
-function boundedKey(key: string | undefined): string | undefined {
-  if (key === undefined || Buffer.byteLength(key) <= MAX_KEY_BYTES) return key;
-  return `sha256:${createHash('sha256').update(key).digest('hex')}`;
+/** A text of any length keeps its identity; what is stored of it is bounded. */
+function bounded(value: string): string {
+  if (Buffer.byteLength(value) <= MAX_TEXT_BYTES) return value;
+  return `sha256:${createHash('sha256').update(value).digest('hex')}`;
 }
+
+const boundedOrNone = (value: string | undefined): string | undefined =>
+  value === undefined ? undefined : bounded(value);
 
 /** W3C Trace Context; anything else is no trace. */
 function traceparent(value: unknown): string | undefined {

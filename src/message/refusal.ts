@@ -1,5 +1,5 @@
 /** Why a message cannot be recorded. */
-export type RefusalReason = 'no-id' | 'bad-id' | 'too-large' | 'undecodable' | 'conflict';
+export type RefusalReason = 'no-id' | 'bad-id' | 'too-large' | 'undecodable' | 'bad-envelope' | 'conflict';
 
 export interface Refusal {
   readonly reason: RefusalReason;

@@ -44,74 +44,6 @@ const takenOver = async (): Promise<string> => {
   return messageId;
 };
 
-describe('indexes', () => {
-  it('are those of the design, and a second migration finds nothing to do', async () => {
-    const listed = (await documents().listIndexes().toArray()) as Record<string, unknown>[];
-    const byName = new Map(listed.map((index) => [index.name, index]));
-    expect(byName.get('messageId')).toMatchObject({ key: { messageId: 1 }, unique: true });
-    expect(byName.get('processedAt')).toMatchObject({ key: { processedAt: 1 }, expireAfterSeconds: DAYS_14 });
-    expect(byName.get('lookAt')).toMatchObject({
-      key: { lookAt: 1 },
-      partialFilterExpression: { processedAt: null, deadAt: null },
-    });
-    expect(await migrateInbox(inbox, ['receipt'], DAYS_14)).toEqual([]);
-    await store.checkInbox(inbox, ['receipt'], DAYS_14);
-  });
-
-  it('serve the sweeper: what is due is found by the partial index', async () => {
-    const due = { processedAt: null, deadAt: null, lookAt: { $lte: new Date() } };
-    const plan = JSON.stringify(
-      await documents()
-        .find(due as never)
-        .sort({ lookAt: 1 })
-        .explain('queryPlanner'),
-    );
-    expect(plan).toContain('"IXSCAN"');
-    expect(plan).toContain('"indexName":"lookAt"');
-    expect(plan).not.toContain('"COLLSCAN"');
-  });
-
-  test('S-05 another retention is refused until `twinbox migrate` changed it, both ways', async () => {
-    const expiry = async () =>
-      ((await documents().listIndexes().toArray()) as { name: string; expireAfterSeconds?: number }[]).find(
-        ({ name }) => name === 'processedAt',
-      )?.expireAfterSeconds;
-    for (const [before, after] of [
-      [DAYS_14, 604_800],
-      [604_800, DAYS_14],
-    ] as const) {
-      const refusal = await store
-        .checkInbox(inbox, ['receipt'], after)
-        .catch((error: unknown) => error as Error);
-      expect(refusal).toMatchObject({ name: 'ConfigurationError' });
-      for (const part of [String(before), String(after), '`twinbox migrate`'])
-        expect((refusal as Error).message).toContain(part);
-      expect(await expiry()).toBe(before);
-      await migrateInbox(inbox, ['receipt'], after);
-      expect(await expiry()).toBe(after);
-      await store.checkInbox(inbox, ['receipt'], after);
-    }
-  });
-
-  it.each([
-    ['compound', { processedAt: 1, deadAt: 1 } as const, { name: 'processedAt' }],
-    ['without expiry', { processedAt: 1 } as const, { name: 'processedAt' }],
-    ['of another name', { processedAt: 1 } as const, { name: 'mine', expireAfterSeconds: DAYS_14 }],
-  ])('that stand in the place of the expiring one are refused: %s', async (_what, keys, options) => {
-    const actor = `odd-${(count += 1)}`;
-    await inbox.documents(actor).createIndex(keys, options, {});
-    await expect(migrateInbox(inbox, [actor], DAYS_14)).rejects.toThrow(
-      /drop it, then run `twinbox migrate`/,
-    );
-  });
-
-  it('that are missing are named', async () => {
-    await expect(store.checkInbox(inbox, ['nobody'], DAYS_14)).rejects.toThrow(
-      /inbox_nobody lacks the indexes messageId, lookAt.*no retention yet.*twinbox migrate/,
-    );
-  });
-});
-
 describe('record', () => {
   it('tells stored, duplicate and conflict apart within one batch, in the order of the batch', async () => {
     const [old, done, dead] = [await put(), await claimed(), await claimed()];
@@ -155,8 +87,17 @@ describe('record', () => {
     const hard = { ...envelope('hard', bytes), headers };
     expect(await record(inbox, 'receipt', [hard], 1_000)).toEqual([{ kind: 'stored' }]);
     const found = await find('hard');
-    expect(Buffer.from(found.body.buffer)).toEqual(bytes);
+    expect(Buffer.from(found.body!.buffer)).toEqual(bytes);
     expect(Object.entries(found.headers)).toEqual(Object.entries(headers));
+  });
+
+  it('says of a document that MongoDB cannot hold that it is too large, whatever stands beside it', async () => {
+    const huge = { ...envelope('huge'), type: 'x'.repeat(16 * 1024 * 1024) };
+    const answers = await record(inbox, 'receipt', [envelope('beside-1'), huge, envelope('beside-2')], 1_000);
+    expect(answers).toMatchObject([{ kind: 'stored' }, { kind: 'too large' }, { kind: 'stored' }]);
+    expect(await documents().countDocuments({ messageId: { $in: ['beside-1', 'huge', 'beside-2'] } })).toBe(
+      2,
+    );
   });
 
   it('says unknown for the whole batch when nobody answers', async () => {
@@ -221,6 +162,20 @@ describe('the end of a run', () => {
     expect(one).not.toHaveProperty('lease');
     expect(one.runs).toMatchObject([{ outcome: 'processed', by: 'a' }]);
     expect(one.unended).toBe(0);
+  });
+
+  it('drops the body where the actor does not keep it; a duplicate is known all the same', async () => {
+    const messageId = await claimed();
+    expect(await store.finish(inbox, 'receipt', [messageId], 'a', 'until-processed')).toEqual([true]);
+    const found = await find(messageId);
+    expect(found.processedAt).toBeInstanceOf(Date);
+    expect(found).not.toHaveProperty('body');
+    expect(await record(inbox, 'receipt', [envelope(messageId)], 1_000)).toMatchObject([
+      { kind: 'duplicate', final: true },
+    ]);
+    expect(
+      await record(inbox, 'receipt', [envelope(messageId, Buffer.from('{"other":1}'))], 1_000),
+    ).toMatchObject([{ kind: 'conflict' }]);
   });
 
   it('is refused to whoever lost the lease, whatever it wants to write', async () => {

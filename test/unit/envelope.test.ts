@@ -8,12 +8,13 @@ const BODY = Buffer.from('{"orderId":"o-1"}');
 
 function read(properties: Record<string, unknown>, content = BODY): ReturnType<typeof readDelivery> {
   const fields = { exchange: 'twinbox.events', routingKey: 'order.placed', redelivered: false };
-  return readDelivery({ content, fields, properties }, LIMIT);
+  return readDelivery({ content, fields, properties }, { maxBodyBytes: LIMIT, withoutId: 'dead-letter' });
 }
 function envelope(properties: Record<string, unknown>, content = BODY): Envelope {
   const reading = read({ messageId: 'm-1', ...properties }, content);
   if ('refusal' in reading) throw new Error(reading.refusal.detail);
-  return reading.envelope;
+  expect(reading.envelopes).toHaveLength(1);
+  return reading.envelopes[0] as Envelope;
 }
 
 test('an own message keeps everything that was said about it', () => {
@@ -42,8 +43,8 @@ test('an own message keeps everything that was said about it', () => {
     source: {
       exchange: 'twinbox.events',
       routingKey: 'order.placed',
-      format: 'amqp',
-      idSource: 'message_id',
+      format: 'plain',
+      idSource: 'props.messageId',
     },
     createdAtMs: 1_700_000_000_123,
     correlationId: 'c-1',
@@ -61,7 +62,7 @@ test.each([
   ['none', undefined, 'no-id'],
   ['empty', '', 'no-id'],
   ['blank', ' \t', 'no-id'],
-  ['a number', 17, 'no-id'],
+  ['a boolean', true, 'no-id'],
   ['not UTF-8', 'a\uFFFDb', 'bad-id'],
   ['513 bytes', 'é'.repeat(256) + 'x', 'bad-id'],
 ])('an id that is %s is refused', (_, messageId, reason) => {
@@ -130,13 +131,40 @@ test('a key over 1,024 bytes keeps its identity in a bounded form; what is no tr
         fields: { exchange: 'e', routingKey: 'r', redelivered: false },
         properties: { messageId: 'm', headers: { 'x-key': key, traceparent: 'x'.repeat(100_000) } },
       },
-      1_000_000,
+      { maxBodyBytes: 1_000_000, withoutId: 'dead-letter' },
     );
-    if (!('envelope' in reading)) throw new Error('refused');
-    expect(reading.envelope).not.toHaveProperty('traceparent');
-    return reading.envelope.key;
+    if ('refusal' in reading) throw new Error('refused');
+    expect(reading.envelopes[0]).not.toHaveProperty('traceparent');
+    return reading.envelopes[0]?.key;
   };
   expect(keyOf('k'.repeat(1_024))).toBe('k'.repeat(1_024));
   expect(keyOf('a'.repeat(2_000_000))).toMatch(/^sha256:[0-9a-f]{64}$/);
   expect(keyOf('a'.repeat(2_000_000))).not.toBe(keyOf('b'.repeat(2_000_000)));
+});
+
+test('what comes straight to its mailbox says itself where it was published first; replay headers are not the message', () => {
+  const headers = {
+    'x-original-exchange': 'twinbox.events',
+    'x-original-routing-key': 'order.placed',
+    'x-replayed-from': 'twinbox.receipt.dlq',
+    'x-replay-count': 3,
+    'x-died-at-ms': 5,
+    tenant: 't',
+  };
+  const fields = { exchange: '', routingKey: 'twinbox.receipt', redelivered: false };
+  const reading = readDelivery(
+    { content: BODY, fields, properties: { messageId: 'm-1', headers } },
+    { maxBodyBytes: LIMIT, withoutId: 'dead-letter' },
+  );
+  if ('refusal' in reading) throw new Error('refused');
+  const [straight] = reading.envelopes;
+  expect(straight).toMatchObject({
+    type: 'order.placed',
+    headers: { tenant: 't' },
+    source: { exchange: 'twinbox.events', routingKey: 'order.placed' },
+  });
+  expect(Object.keys(straight?.headers ?? {})).toEqual(['tenant']);
+  expect(envelope({ headers: { ...headers, 'x-original-exchange': 'elsewhere' } }).source.exchange).toBe(
+    'twinbox.events', // not straight to its mailbox: the broker knows best
+  );
 });

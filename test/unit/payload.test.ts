@@ -9,11 +9,13 @@ test.each([
   ['spaces around', ' [1] ', [1]],
   ['a byte-order mark', '\uFEFF{"a":1}', { a: 1 }],
 ])('%s is JSON', (_, body, value) => {
-  expect(readPayload(Buffer.from(body), undefined, 1_000)).toEqual({ value });
+  expect(readPayload({ body: Buffer.from(body), format: 'plain' }, 1_000)).toEqual({ value });
 });
 
 test('a compressed body is decoded first', () => {
-  expect(readPayload(gzipSync('{"a":1}'), 'gzip', 1_000)).toEqual({ value: { a: 1 } });
+  expect(readPayload({ body: gzipSync('{"a":1}'), contentEncoding: 'gzip', format: 'plain' }, 1_000)).toEqual(
+    { value: { a: 1 } },
+  );
 });
 
 test.each([
@@ -21,11 +23,11 @@ test.each([
   ['empty', Buffer.alloc(0), 'the body is not JSON'],
   ['not UTF-8', Buffer.from([0x22, 0xff, 0x22]), 'the body is not UTF-8'],
 ])('%s is a fault that quotes nothing of the body', (_, body, fault) => {
-  expect(readPayload(body, undefined, 1_000)).toEqual({ fault });
+  expect(readPayload({ body, format: 'plain' }, 1_000)).toEqual({ fault });
 });
 
 test('__proto__ stays an own key and changes no prototype', () => {
-  const payload = readPayload(Buffer.from('{"__proto__":{"admin":true}}'), undefined, 1_000);
+  const payload = readPayload({ body: Buffer.from('{"__proto__":{"admin":true}}'), format: 'plain' }, 1_000);
   expect(Object.keys((payload as { value: object }).value)).toEqual(['__proto__']);
   expect(({} as { admin?: boolean }).admin).toBeUndefined();
 });
