@@ -1,12 +1,27 @@
 #!/usr/bin/env node
 import { ConfigurationError, describe, EXIT_CONFIG } from '../runtime/errors.js';
+import type { CommandContext } from './command.js';
+import { dlq } from './dlq.js';
+import { doctor } from './doctor.js';
+import { format } from './format.js';
 import { migrate } from './migrate.js';
+import { outbox } from './outbox.js';
+import { republish } from './republish.js';
 import { parseStartArgs, start } from './start.js';
+import { status } from './status.js';
+import { topology } from './topology.js';
 
 const USAGE = `twinbox <command>
 
   start [web=1,notify=3]   run the process types of the Procfile (start --help)
   migrate                  bring Postgres and MongoDB to what this version needs
+  topology                 plan, check or apply what has to stand on the broker (topology --help)
+  status                   every hop on one page, and whether somebody is needed
+  outbox                   list, show, retry and purge rows of the outbox (outbox --help)
+  republish                publish a window of rows once more, on purpose (republish --help)
+  format detect            how ingest understands a message that is pasted (format --help)
+  dlq                      list, show, replay, export and purge an actor's dead letters (dlq --help)
+  doctor                   look at the Postgres of the outbox: what is wrong, and how to mend it
 `;
 
 /** Runs one command. @returns the exit code: 0 done, 1 failed, 2 usage, 78 configuration */
@@ -31,6 +46,20 @@ async function run(argv: readonly string[]): Promise<number> {
     case 'migrate':
       for (const line of await migrate(process.env)) process.stdout.write(`${line}\n`);
       return 0;
+    case 'outbox':
+      return outbox(contextOf(rest));
+    case 'republish':
+      return republish(contextOf(rest));
+    case 'dlq':
+      return dlq(contextOf(rest));
+    case 'topology':
+      return topology(contextOf(rest));
+    case 'status':
+      return status(contextOf(rest));
+    case 'format':
+      return format(contextOf(rest), process.stdin);
+    case 'doctor':
+      return doctor(contextOf(rest));
     case undefined:
     case '--help':
     case 'help':
@@ -40,6 +69,12 @@ async function run(argv: readonly string[]): Promise<number> {
       process.stderr.write(`there is no command ${JSON.stringify(command)}\n\n${USAGE}`);
       return 2;
   }
+}
+
+function contextOf(argv: readonly string[]): CommandContext {
+  // Whoever reads may go first (`| head`): what is being done is done all the same.
+  process.stdout.on('error', () => undefined);
+  return { argv, env: process.env, stdout: process.stdout, stderr: process.stderr };
 }
 
 try {
