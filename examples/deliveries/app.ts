@@ -18,8 +18,8 @@ export interface AppOptions {
   readonly onFault?: (error: Error) => void;
 }
 
-/** GitHub sends up to 25 MB; this leaves room below the largest message that twinbox carries (15 MiB). */
-export const DEFAULT_MAX_BYTES = 10 * 1024 * 1024;
+/** GitHub sends up to 25 MB; this leaves room in the largest event that writeEvent takes (8 MiB) for what is put around it. */
+export const DEFAULT_MAX_BYTES = 7 * 1024 * 1024;
 
 /**
  * `POST /webhooks/github`: 202 stored now, 200 stored before, 400 not a delivery, 401 not signed with our

@@ -55,6 +55,13 @@ export interface ProcessorDefinition<S extends z.ZodType, E extends z.ZodType, R
   readonly owner: string;
   /** Routing-key patterns of a topic exchange: words, `*` for one, `#` for any number. */
   readonly subscribes: readonly string[];
+  /** What becomes of a message whose producer gave it no id. Default: a dead letter. `hash`: body, type and key are its id. */
+  readonly withoutId?: 'dead-letter' | 'hash';
+  /**
+   * `until-processed` drops the body with the stamp: id and hash, by which duplicates are known, stay for the whole
+   * retention, and what was processed cannot be run again. Default: for-retention.
+   */
+  readonly keepBody?: 'for-retention' | 'until-processed';
   readonly schema: S;
   /** A body that the schema accepts; the contract test sends it down the whole path. */
   readonly example: z.input<S>;

@@ -40,7 +40,17 @@ export const KEEP: Pick<JobsOptions, 'removeOnComplete' | 'removeOnFail' | 'stac
   stackTraceLimit: 1,
 };
 
-export function jobOptions({ messageId, generation, attemptsLeft, delayMs = 0 }: Ticket): JobsOptions {
+/** As BullMQ's addBulk takes it. */
+export function toJob(actor: string, ticket: Ticket): { name: string; data: JobData; opts: JobsOptions } {
+  const { messageId, traceparent } = ticket;
+  return {
+    name: actor,
+    data: { messageId, ...(traceparent === undefined ? {} : { traceparent }) },
+    opts: jobOptions(ticket),
+  };
+}
+
+function jobOptions({ messageId, generation, attemptsLeft, delayMs = 0 }: Ticket): JobsOptions {
   return {
     ...KEEP,
     jobId: jobId(messageId, generation),

@@ -1,8 +1,9 @@
 import { Queue, type QueueOptions } from 'bullmq';
 import { Redis } from 'ioredis';
 import { describe } from '../runtime/errors.js';
+import { gather } from '../runtime/gather.js';
 import { sparsely, type Log } from '../runtime/log.js';
-import { jobId, jobOptions, type JobData, type Ticket } from './job.js';
+import { jobId, toJob, type JobData, type Ticket } from './job.js';
 
 export interface QueuesOptions {
   readonly url: string;
@@ -54,6 +55,8 @@ const SILENCE_MS = 5_000;
 /** How long a count of what waits is believed. */
 const ROOM_MS = 1_000;
 const LOG_EVERY_MS = 5_000;
+const ADD_BATCH = 100;
+const ADDS_AT_ONCE = 2;
 
 /**
  * The producers' side. Fails fast and never queues a command in memory: a Redis that is down or frozen must
@@ -110,7 +113,7 @@ export function openQueues({ url, prefix, actors, maxWaiting, log }: QueuesOptio
    * Counted now and then, and down from there: a count for every add would cost as much as the add. One count
    * serves all that ask for it at the same time: each with a count of its own would find the same room.
    */
-  const takeRoom = async (actor: string): Promise<boolean> => {
+  const takeRoom = async (actor: string, jobs: number): Promise<number> => {
     let known = room.get(actor);
     if (known === undefined || known.until < performance.now()) {
       const counted = counts(actor).then(({ waiting, delayed }) => ({
@@ -121,19 +124,32 @@ export function openQueues({ url, prefix, actors, maxWaiting, log }: QueuesOptio
       counted.catch(() => room.delete(actor)); // the next one asks again
     }
     const space = await known.counted;
-    space.left -= 1;
-    return space.left >= 0;
+    const taken = Math.max(0, Math.min(jobs, space.left));
+    space.left -= taken;
+    return taken;
   };
+
+  /** What comes together goes in one transaction: a tenth of the time of as many adds. */
+  const adders = new Map(
+    actors.map((actor) => [
+      actor,
+      gather<Ticket, boolean>(
+        async (tickets) => {
+          const room = await takeRoom(actor, tickets.length);
+          const jobs = tickets.slice(0, room).map((ticket) => toJob(actor, ticket));
+          if (jobs.length > 0) await queueOf(actor).addBulk(jobs);
+          return tickets.map((_, index) => index < room);
+        },
+        { maxItems: ADD_BATCH, parallel: ADDS_AT_ONCE },
+      ),
+    ]),
+  );
 
   return {
     add: async (actor, ticket) => {
-      if (!(await takeRoom(actor))) return false;
-      const data = {
-        messageId: ticket.messageId,
-        ...(ticket.traceparent === undefined ? {} : { traceparent: ticket.traceparent }),
-      };
-      await queueOf(actor).add(actor, data, jobOptions(ticket));
-      return true;
+      const adder = adders.get(actor);
+      if (adder === undefined) throw new Error(`no queue was opened for actor ${actor}`);
+      return adder.submit(ticket);
     },
     sight: async (actor, messageId, generation) => {
       const id = jobId(messageId, generation);

@@ -79,7 +79,14 @@ export function contextFor(run: Run, document: StoredDocument, deps: ContextDeps
       commit = 'begun';
       run.leased = false;
       try {
-        await finishWith(inbox, actor, messageId, owner, (session) => work(session, inbox.db));
+        await finishWith(
+          inbox,
+          actor,
+          messageId,
+          owner,
+          (session) => work(session, inbox.db),
+          processor.keepBody,
+        );
       } catch (error) {
         if (error instanceof LeaseLost) throw lost();
         // The answer to the commit may have been lost while the commit itself was not.

@@ -8,7 +8,6 @@ import {
   type Inbox,
   type StoredDocument,
 } from '../inbox/index.js';
-import { readPayload } from '../message/index.js';
 import type { Disposition, WorkItem } from '../queue/index.js';
 import { describe, toError } from '../runtime/errors.js';
 import type { Gatherer } from '../runtime/gather.js';
@@ -18,6 +17,7 @@ import type { Probe } from '../runtime/probe.js';
 import { contextFor } from './context.js';
 import { afterFailure, lastErrorOf, loggable } from './decide.js';
 import { RunOver, type Leases, type Run } from './leases.js';
+import { validate } from './validate.js';
 
 export interface RunnerDeps {
   readonly processor: Processor;
@@ -189,23 +189,6 @@ function whenOver({ over }: Run): Promise<never> {
     if (over.signal.aborted) reject(over.signal.reason as RunOver);
     over.signal.addEventListener('abort', () => reject(over.signal.reason as RunOver), { once: true });
   });
-}
-
-async function validate(
-  document: StoredDocument,
-  { processor, maxBodyBytes }: RunnerDeps,
-): Promise<{ value: unknown } | { fault: string }> {
-  const payload = readPayload(Buffer.from(document.body.buffer), document.contentEncoding, maxBodyBytes);
-  if ('fault' in payload) return payload;
-  const parsed = await processor.schema.safeParseAsync(payload.value);
-  if (parsed.success) return { value: parsed.data };
-  // Paths and rules, never the values.
-  return {
-    fault: `the schema refuses the body: ${parsed.error.issues
-      .slice(0, 10)
-      .map(({ path, code, message }) => `${path.join('.') || '(root)'} ${code}: ${message}`)
-      .join('; ')}`,
-  };
 }
 
 /** The effect did not end well, or its run was ended. */

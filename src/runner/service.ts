@@ -59,7 +59,7 @@ export async function runnerOf(
           (requests) => claim(inbox, actor, requests, instance, config.LEASE_MS),
           { maxItems: CLAIM_BATCH },
         ),
-        finishes: gather<string, boolean>((ids) => finish(inbox, actor, ids, instance), {
+        finishes: gather<string, boolean>((ids) => finish(inbox, actor, ids, instance, processor.keepBody), {
           maxItems: CLAIM_BATCH,
         }),
         maxBodyBytes: config.MAX_BODY_BYTES,

@@ -1,16 +1,10 @@
-import {
-  checkMigrated,
-  countOpenRows,
-  openSession,
-  type OpenRows,
-  type OutboxSession,
-} from '../outbox/index.js';
+import { openSession, readBacklog, type Backlog, type OutboxSession } from '../outbox/index.js';
 import { bounded } from '../runtime/loop.js';
 
 /** The outbox, seen through one session that is opened when it is needed and opened anew when it is gone. */
 export interface OutboxView {
   /** @throws when Postgres does not answer within `timeoutMs`, or has no outbox */
-  count(timeoutMs: number): Promise<OpenRows>;
+  count(timeoutMs: number): Promise<Backlog>;
   close(): Promise<void>;
 }
 
@@ -37,10 +31,7 @@ export function openOutboxView(databaseUrl: string, applicationName: string): Ou
     count: async (timeoutMs) => {
       const session = current();
       try {
-        const counting = session.then(async ({ client }) => {
-          await checkMigrated(client);
-          return countOpenRows(client);
-        });
+        const counting = session.then(({ client }) => readBacklog(client));
         return await bounded('the answer', timeoutMs, counting);
       } catch (error) {
         // A statement without an answer would hold up every later one of this session.

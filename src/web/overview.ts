@@ -1,5 +1,5 @@
 import { countMessages, type Inbox, type InboxCounts } from '../inbox/index.js';
-import type { OpenRows } from '../outbox/index.js';
+import type { Backlog } from '../outbox/index.js';
 import type { QueueCounts, Queues } from '../queue/index.js';
 import { ConfigurationError, describe } from '../runtime/errors.js';
 import { bounded } from '../runtime/loop.js';
@@ -16,7 +16,7 @@ export interface ActorView {
 
 export interface Overview {
   readonly at: Date;
-  readonly outbox: Reading<OpenRows>;
+  readonly outbox: Reading<Backlog>;
   readonly actors: readonly ActorView[];
 }
 

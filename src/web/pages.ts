@@ -114,6 +114,7 @@ const outboxTable = ({ outbox }: Overview): Html =>
         <td></td>
         <th scope="col">pending</th>
         <th scope="col">oldest</th>
+        <th scope="col">for later</th>
         <th scope="col">parked</th>
       </tr>
     </thead>
@@ -122,10 +123,11 @@ const outboxTable = ({ outbox }: Overview): Html =>
         <th scope="row">outbox</th>
         ${cells(
           outbox,
-          3,
-          ({ pending, oldestPendingSeconds, parked }) =>
-            html`<td>${count(pending)}</td>
-              <td>${age(oldestPendingSeconds)}</td>
+          4,
+          ({ due, retrying, andMore, oldestSeconds, delayed, parked }) =>
+            html`<td>${andMore ? 'over ' : ''}${count(due + retrying)}</td>
+              <td>${age(oldestSeconds)}</td>
+              <td>${count(delayed)}</td>
               <td>${count(parked, 'bad')}</td>`,
         )}
       </tr>

@@ -8,9 +8,11 @@ import { receiveMail, type Mailbox } from '../../examples/deliveries/mailbox.js'
 import { play, type Played } from '../../examples/deliveries/player.js';
 import { migrateTables } from '../../examples/deliveries/tables.js';
 import { topicMatches } from '../../demo/topic.js';
+import { deadLetterQueue, LETTER_AUDIT, UNROUTED } from '../../src/broker/index.js';
 import { notify } from '../../src/processors/notify.js';
 import { openQueues, type Queues } from '../../src/queue/index.js';
 import { createLog } from '../../src/runtime/log.js';
+import { pause } from '../../src/runtime/loop.js';
 import { killAll, startProcess, startType, type Running } from '../support/processes.js';
 import { freshStores, management, type Stores } from '../support/stores.js';
 import { until } from '../support/until.js';
@@ -83,7 +85,18 @@ const start = (name: TypeName): void => {
 /** Kills while `inFlight` answers more than none, and says how many there were just after the kill. */
 async function killInFlight(name: TypeName, inFlight: () => Promise<number>): Promise<number> {
   const victim = processes.get(name)!;
-  await until(`work in flight for ${name}`, async () => (await inFlight()) > 0, { ms: 60_000, everyMs: 2 });
+  const some = async (): Promise<boolean> => (await inFlight()) > 0;
+  await until(
+    `work in flight for ${name}`,
+    async () => {
+      // Held still, so that what is seen is still in flight when it dies; twice, for what a store was still doing.
+      victim.kill('SIGSTOP');
+      if ((await some()) && (await pause(50).then(some))) return true;
+      victim.kill('SIGCONT');
+      return false;
+    },
+    { ms: 60_000, everyMs: 2 },
+  );
   victim.kill('SIGKILL');
   expect(await victim.ended).toBe('SIGKILL');
   const left = await inFlight();
@@ -203,7 +216,14 @@ test(`${COUNT} deliveries, each process type killed with -9 once in the middle: 
         name: string;
         messages?: number;
       }[];
-      return listed.length === 4 && listed.every(({ messages }) => messages === 0);
+      expect(listed.map(({ name }) => name).sort()).toEqual(
+        [
+          ...['notify', 'stats'].flatMap((actor) => [`twinbox.${actor}`, deadLetterQueue(actor)]),
+          LETTER_AUDIT,
+          UNROUTED,
+        ].sort(),
+      );
+      return listed.every(({ messages }) => messages === 0);
     },
     { ms: 30_000 },
   );

@@ -94,7 +94,7 @@ test('a secret in a file is as good as one in the environment', async () => {
   const file = join(folder, 'database-url');
   writeFileSync(file, `${stores.env.DATABASE_URL}\n`);
   const process_ = relay({ DATABASE_URL: '', DATABASE_URL_FILE: file });
-  await process_.line('relay.owner');
+  await process_.line('relay.slots');
   expect(await process_.stop()).toBe(0);
 });
 
@@ -144,7 +144,7 @@ test('readyz follows what is really attached; healthz stays 200 whatever the sto
 test('a second SIGTERM and a SIGINT shorten nothing and break nothing', async () => {
   const { proxy, env } = await proxyFor('RABBITMQ_URL');
   const process_ = relay(env);
-  await process_.line('relay.owner');
+  await process_.line('relay.slots');
   await process_.line('broker.connected');
   proxy.freeze('both'); // the stop now takes seconds
   process_.kill('SIGTERM');
@@ -175,7 +175,7 @@ test.each(['DATABASE_URL', 'RABBITMQ_URL'] as const)(
 test('a stop that takes longer than SHUTDOWN_TIMEOUT_MS: exit 1, and the log says so', async () => {
   const { proxy, env } = await proxyFor('RABBITMQ_URL');
   const process_ = relay({ ...env, SHUTDOWN_TIMEOUT_MS: '300' });
-  await process_.line('relay.owner');
+  await process_.line('relay.slots');
   await process_.line('broker.connected');
   proxy.freeze('both');
   const began = Date.now();

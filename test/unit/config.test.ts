@@ -75,7 +75,7 @@ test.each([
   );
 });
 
-test.each(['HOME', 'HOSTNAME', 'PATH', 'NODE_ENV', 'REDIS_TLS_URL', 'PGDATABASE', 'RABBITMQ_MANAGEMENT_URL'])(
+test.each(['HOME', 'HOSTNAME', 'PATH', 'NODE_ENV', 'REDIS_TLS_URL', 'PGDATABASE', 'RABBITMQ_NODENAME'])(
   '%s belongs to others and is left alone',
   (name) => {
     expect(() => read({ ...GOOD, [name]: 'x' })).not.toThrow();

@@ -53,8 +53,8 @@ function envelope(messageId: string): Envelope {
     source: {
       exchange: 'twinbox',
       routingKey: 'github.issues.opened',
-      format: 'amqp',
-      idSource: 'message_id',
+      format: 'plain',
+      idSource: 'props.messageId',
     },
   };
 }

@@ -39,6 +39,8 @@ export interface Bench {
   accept(messageId: string, body?: object | Buffer, attempts?: number): Promise<void>;
   /** Publishes to the events' exchange, confirmed. */
   publish(messageId: string | undefined, body?: Buffer | object, options?: Options.Publish): Promise<void>;
+  /** Many good ones at once. */
+  publishMany(messageIds: readonly string[]): Promise<void>;
   letters(actor?: string): Promise<Letter[]>;
   /** Messages in the mailbox, ready and unacked together, as the broker says at once. */
   mailbox(actor?: string): Promise<{ ready: number; consumers: number }>;
@@ -134,6 +136,19 @@ export async function openBench(): Promise<Bench> {
           ...options,
         },
       );
+      await open.waitForConfirms();
+    },
+    publishMany: async (messageIds) => {
+      const open = await broker();
+      const body = Buffer.from(JSON.stringify(GOOD_BODY));
+      for (const [index, messageId] of messageIds.entries()) {
+        open.publish(EVENTS_EXCHANGE, 'order.placed', body, {
+          persistent: true,
+          type: 'order.placed',
+          messageId,
+        });
+        if (index % 500 === 499) await open.waitForConfirms();
+      }
       await open.waitForConfirms();
     },
     letters: async (actor = 'receipt') => {

@@ -15,8 +15,8 @@ export function envelope(messageId: string, body: object | Buffer = GOOD_BODY): 
     source: {
       exchange: 'twinbox.events',
       routingKey: 'order.placed',
-      format: 'amqp',
-      idSource: 'message_id',
+      format: 'plain',
+      idSource: 'props.messageId',
     },
   };
 }
